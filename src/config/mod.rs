@@ -1,0 +1,508 @@
+//! What a run is asked to do: strict TOML, every key with a documented default.
+//!
+//! In: `configs/*.toml` and `--set key=value`. Out: [`RunConfig`], later a validated plan. Where a default comes from is
+//! said per key: *paper* (stated there), *recovered* (given away by its tables), *reference* (LinearRAG's code), *ours*.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// The system a run replays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Method {
+    /// Dense top-k, no graph, no store.
+    Vanilla,
+    /// LinearRAG: graph retrieval, no store.
+    Linear,
+    /// LivingRAG: the store guides retrieval and generation.
+    Living,
+    /// Living without activation-map fusion (table 5).
+    NoFusion,
+    /// Living without scaffolds (table 5).
+    NoScaffold,
+    /// Living that stores every candidate with confidence 1 (table 5).
+    NoGate,
+}
+
+impl Method {
+    /// Every method, in the order of the report.
+    pub const ALL: [Self; 6] =
+        [Self::Vanilla, Self::Linear, Self::Living, Self::NoFusion, Self::NoScaffold, Self::NoGate];
+
+    /// The name in configurations and traces.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Vanilla => "vanilla",
+            Self::Linear => "linear",
+            Self::Living => "living",
+            Self::NoFusion => "no_fusion",
+            Self::NoScaffold => "no_scaffold",
+            Self::NoGate => "no_gate",
+        }
+    }
+
+    /// Whether the method has an experience store.
+    pub fn has_store(self) -> bool {
+        !matches!(self, Self::Vanilla | Self::Linear)
+    }
+}
+
+/// A whole run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RunConfig {
+    /// Which system.
+    pub method: Method,
+    /// Arrival order: `file`, `shuffle:<seed>`, `reverse`, `clustered`, `spread`.
+    pub order: String,
+    /// Seed of everything drawn at random (simulated reader, bernoulli grounding).
+    pub seed: u64,
+    /// Where the questions and passages are.
+    pub dataset: DatasetConfig,
+    /// How the graph is built.
+    pub index: IndexConfig,
+    /// Base retrieval.
+    pub retrieve: RetrieveConfig,
+    /// Matching, fusing and scaffolds.
+    pub experience: ExperienceConfig,
+    /// Write-back.
+    pub gates: GatesConfig,
+    /// The stream.
+    pub replay: ReplayConfig,
+    /// The reader.
+    pub generate: GenerateConfig,
+    /// The judge.
+    pub judge: JudgeConfig,
+    /// Where the arithmetic runs; never changes the rows of a plan on one backend.
+    pub backend: BackendConfig,
+}
+
+/// `[dataset]`
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+pub struct DatasetConfig {
+    /// The dataset folder.
+    pub path: PathBuf,
+}
+
+/// Which annotations make the graph.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum AnnotationSource {
+    /// `annotations.jsonl` and `question_entities.jsonl` of the dataset folder.
+    #[default]
+    File,
+    /// A graph without entities: every query is ranked by dense cosine.
+    None,
+}
+
+/// What stands before each passage text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum PassagePrefix {
+    /// `"{i}:"` with the passage's corpus index (the reference).
+    #[default]
+    Index,
+    /// Nothing.
+    None,
+}
+
+/// Which corpus neighbours are joined by an edge of weight 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum AdjacentPassages {
+    /// Every pair i, i+1 (the reference).
+    #[default]
+    All,
+    /// Only neighbours of one title.
+    SameDocument,
+    /// None.
+    None,
+}
+
+/// What an entity's text is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum EntityText {
+    /// Exactly as annotated (the reference).
+    #[default]
+    Exact,
+    /// White space stripped at both ends.
+    Trim,
+}
+
+/// `[index]`
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+pub struct IndexConfig {
+    /// An index folder; empty: built when missing under the results folder and found again by fingerprint.
+    pub path: PathBuf,
+    /// `file` or `none`.
+    pub annotations: AnnotationSource,
+    /// `index` or `none`.
+    pub passage_prefix: PassagePrefix,
+    /// `all`, `same_document` or `none`.
+    pub adjacent_passages: AdjacentPassages,
+    /// `exact` or `trim`.
+    pub entity_text: EntityText,
+}
+
+/// Form of entity propagation (spec 2.3); two different algorithms.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum Propagation {
+    /// Breadth-first, the reference's default.
+    #[default]
+    Bfs,
+    /// The reference's vectorised mode.
+    Matrix,
+}
+
+/// `[retrieve]`; defaults are LinearRAG's.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RetrieveConfig {
+    /// `bfs` or `matrix`.
+    pub propagation: Propagation,
+    /// As in the reference: `max_iterations - 1` hops.
+    pub max_iterations: u32,
+    /// thr: scores below it do not spread.
+    pub iteration_threshold: f64,
+    /// Share of dense similarity in passage weights.
+    pub passage_ratio: f64,
+    /// k: sentences an entity may pick per hop.
+    pub top_k_sentence: u32,
+    /// Weight of passage nodes in the reset vector.
+    pub passage_node_weight: f64,
+    /// PageRank damping.
+    pub damping: f64,
+    /// Passages given to the reader.
+    pub top_k: u32,
+    /// b of equation 27; 0 switches length normalisation off.
+    pub length_b: f64,
+}
+
+impl Default for RetrieveConfig {
+    fn default() -> Self {
+        Self {
+            propagation: Propagation::Bfs,
+            max_iterations: 3,
+            iteration_threshold: 0.5,
+            passage_ratio: 1.5,
+            top_k_sentence: 1,
+            passage_node_weight: 0.05,
+            damping: 0.5,
+            top_k: 5,
+            length_b: 0.0,
+        }
+    }
+}
+
+/// `normalize` of equation 8.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum Normalize {
+    /// Largest entry 1 (ours).
+    #[default]
+    Max,
+    /// Sum 1.
+    L1,
+    /// Euclidean length 1.
+    L2,
+    /// As it is.
+    None,
+}
+
+/// How a stored activation map is scaled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum ActivationScale {
+    /// Largest entry 1 (ours).
+    #[default]
+    Max,
+    /// As it is.
+    None,
+}
+
+/// How two masked questions are compared in equation 12.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum TemplateSimilarity {
+    /// `embedding` when the index has template vectors, else `tokens`; the manifest says which.
+    #[default]
+    Auto,
+    /// Cosine of the template vectors, the paper's.
+    Embedding,
+    /// Cosine of the templates' token counts; needs no encoder.
+    Tokens,
+}
+
+/// `[experience]`
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ExperienceConfig {
+    /// K: experiences matched per query.
+    pub top_k: u32,
+    /// α: share of query similarity.
+    pub alpha: f64,
+    /// β: weight of stored maps in fusion.
+    pub beta: f64,
+    /// τ_s: softmax temperature.
+    pub tau_s: f64,
+    /// λ: share of template similarity in the scaffold score.
+    pub lambda: f64,
+    /// ε: entries of a map below it are dropped.
+    pub epsilon: f64,
+    /// H: entries of a map kept at most; 0 is no limit.
+    pub max_entities: u32,
+    /// `max`, `l1`, `l2` or `none`.
+    pub normalize: Normalize,
+    /// `max` or `none`.
+    pub activation_scale: ActivationScale,
+    /// Sentences of a summary at most.
+    pub key_sentences: u32,
+    /// `auto`, `embedding` or `tokens`.
+    pub template_similarity: TemplateSimilarity,
+}
+
+impl Default for ExperienceConfig {
+    fn default() -> Self {
+        Self {
+            top_k: 3,
+            alpha: 0.6,
+            beta: 0.3,
+            tau_s: 0.1,
+            lambda: 0.1,
+            epsilon: 0.05,
+            max_entities: 0,
+            normalize: Normalize::Max,
+            activation_scale: ActivationScale::Max,
+            key_sentences: 3,
+            template_similarity: TemplateSimilarity::Auto,
+        }
+    }
+}
+
+/// `[gates]`
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct GatesConfig {
+    /// τ_novel (paper, appendix D).
+    pub tau_novel: f64,
+    /// τ_gs (paper, appendix D).
+    pub tau_gs: f64,
+    /// τ_nli.
+    pub tau_nli: f64,
+    /// K_g: evidence sentences per claim.
+    pub evidence_per_claim: u32,
+    /// What computes entailment.
+    pub grounding: GroundingConfig,
+}
+
+impl Default for GatesConfig {
+    fn default() -> Self {
+        Self { tau_novel: 0.7, tau_gs: 0.6, tau_nli: 0.5, evidence_per_claim: 8, grounding: GroundingConfig::default() }
+    }
+}
+
+/// What computes GS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum GroundingKind {
+    /// The NLI cross-encoder of the paper.
+    Nli,
+    /// Token and number containment; no model, no entailment.
+    #[default]
+    Lexical,
+    /// A seeded coin, for simulation.
+    Bernoulli,
+}
+
+/// `[gates.grounding]`
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct GroundingConfig {
+    /// `nli`, `lexical` or `bernoulli`.
+    pub kind: GroundingKind,
+    /// Pass rate of `bernoulli`.
+    pub p: f64,
+    /// Model folder or hub id of `nli`.
+    pub model: String,
+}
+
+impl Default for GroundingConfig {
+    fn default() -> Self {
+        Self { kind: GroundingKind::default(), p: 0.88, model: String::new() }
+    }
+}
+
+/// `[replay]`
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ReplayConfig {
+    /// W: query t sees the experiences accepted from queries up to t - W (recovered: 16).
+    pub lag: u32,
+    /// Queries computed as one batch, at most the lag; 0 is the lag. Never changes a row.
+    pub block: u32,
+    /// Only the first so many queries of the order; 0 is all.
+    pub limit: u32,
+    /// Write wall times into the rows; switch off for byte-equal files.
+    pub timings: bool,
+}
+
+impl Default for ReplayConfig {
+    fn default() -> Self {
+        Self { lag: 16, block: 0, limit: 0, timings: true }
+    }
+}
+
+/// What answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum GeneratorKind {
+    /// An OpenAI-compatible endpoint.
+    Api,
+    /// Answers from a file, by request hash.
+    Recorded,
+    /// A deterministic stand-in that reads the gold data; every row says so.
+    #[default]
+    Simulated,
+    /// A local model file.
+    Gguf,
+}
+
+/// Which `Answer:` counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum AnswerMarker {
+    /// Between the first and the second (the reference).
+    #[default]
+    First,
+    /// After the last.
+    Last,
+}
+
+/// `[generate]`
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct GenerateConfig {
+    /// `api`, `recorded`, `simulated` or `gguf`.
+    pub kind: GeneratorKind,
+    /// Endpoint of `api`.
+    pub base_url: String,
+    /// Model name of `api`, file of `gguf`, recording of `recorded`.
+    pub model: String,
+    /// Name of the environment variable that holds the key.
+    pub api_key_env: String,
+    /// Completion limit.
+    pub max_tokens: u32,
+    /// Sampling temperature.
+    pub temperature: f64,
+    /// Prompt file; empty is the built-in one.
+    pub prompt: PathBuf,
+    /// `first` or `last`.
+    pub answer_marker: AnswerMarker,
+    /// Chance that `simulated` answers correctly where no gold passages are known.
+    pub simulated_accuracy: f64,
+    /// US dollars per million prompt tokens (paper, table 3).
+    pub usd_per_million_prompt: f64,
+    /// US dollars per million completion tokens (paper, table 3).
+    pub usd_per_million_completion: f64,
+}
+
+impl Default for GenerateConfig {
+    fn default() -> Self {
+        Self {
+            kind: GeneratorKind::Simulated,
+            base_url: String::new(),
+            model: String::new(),
+            api_key_env: "LIVINGRAG_API_KEY".into(),
+            max_tokens: 2000,
+            temperature: 0.0,
+            prompt: PathBuf::new(),
+            answer_marker: AnswerMarker::First,
+            simulated_accuracy: 0.8,
+            usd_per_million_prompt: 0.5,
+            usd_per_million_completion: 3.0,
+        }
+    }
+}
+
+/// What judges.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum JudgeKind {
+    /// Nothing.
+    #[default]
+    None,
+    /// An OpenAI-compatible endpoint.
+    Api,
+    /// Judgements from a file, by request hash.
+    Recorded,
+}
+
+/// What kind of answers is judged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum JudgeProfile {
+    /// Short spans.
+    #[default]
+    Short,
+    /// Support answers.
+    Support,
+}
+
+/// `[judge]`
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+pub struct JudgeConfig {
+    /// `none`, `api` or `recorded`.
+    pub kind: JudgeKind,
+    /// Model name, or recording.
+    pub model: String,
+    /// `short` or `support`.
+    pub profile: JudgeProfile,
+}
+
+/// Where the arithmetic runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum BackendKind {
+    /// CUDA where it was built and a device is there, else the CPU; the manifest says which.
+    #[default]
+    Auto,
+    /// The CPU.
+    Cpu,
+    /// CUDA or an error.
+    Cuda,
+}
+
+/// `[backend]`
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+pub struct BackendConfig {
+    /// `auto`, `cpu` or `cuda`.
+    pub kind: BackendKind,
+    /// Worker threads; 0 is one a core.
+    pub threads: u32,
+}
+
+impl Default for RunConfig {
+    fn default() -> Self {
+        Self {
+            method: Method::Living,
+            order: "file".into(),
+            seed: 0,
+            dataset: DatasetConfig::default(),
+            index: IndexConfig::default(),
+            retrieve: RetrieveConfig::default(),
+            experience: ExperienceConfig::default(),
+            gates: GatesConfig::default(),
+            replay: ReplayConfig::default(),
+            generate: GenerateConfig::default(),
+            judge: JudgeConfig::default(),
+            backend: BackendConfig::default(),
+        }
+    }
+}
