@@ -1,1 +1,184 @@
-//! Under construction.
+//! Where the arithmetic runs: a few coarse, batched operations over matrices and vectors.
+//!
+//! In: the matrices of one index ([`RetrievalData`]), then batches. Out: numbers. A backend knows `math` only; it sees no questions,
+//! files or stores' records. Rows of a batch never influence each other, so results do not depend on how work is batched.
+
+pub mod cpu;
+mod cuda_disabled;
+mod matrix;
+
+use std::sync::Arc;
+
+pub use matrix::Matrix;
+
+use crate::Result;
+use crate::math::graph::{Graph, WeightedCsr};
+use crate::math::propagation::{Active, Propagated, PropagationParams};
+use crate::math::sparse::SparseVector;
+
+/// What was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Choice {
+    /// CUDA where it was built and a device is there, else the CPU.
+    Auto,
+    /// The CPU.
+    Cpu,
+    /// CUDA or an error.
+    Cuda,
+}
+
+/// What a backend is, for the manifest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Description {
+    /// `cpu` or `cuda`.
+    pub name: String,
+    /// The device in words, with the instruction set in use.
+    pub device: String,
+    /// Worker threads on the host.
+    pub threads: usize,
+}
+
+/// Form of propagation (spec 2.3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// Breadth-first.
+    Bfs,
+    /// Vectorised.
+    Matrix,
+}
+
+/// The matrices of one index. Rows of the vector matrices are L2-normalised.
+#[derive(Debug, Clone, Default)]
+pub struct RetrievalData {
+    /// Entities, sentences, passages and their edges.
+    pub graph: Graph,
+    /// Entity → (passage, ln(1 + occ)) where occ > 0, passages ascending.
+    pub occurrences: WeightedCsr<f64>,
+    /// `[n_passages, dim]`
+    pub passages: Matrix,
+    /// `[n_sentences, dim]`
+    pub sentences: Matrix,
+    /// `[n_entities, dim]`
+    pub entities: Matrix,
+}
+
+/// One query of a propagation batch.
+#[derive(Debug, Clone, Copy)]
+pub struct PropagationQuery<'a> {
+    /// (entity, score), in query order.
+    pub seeds: &'a [(u32, f64)],
+    /// The question's vector, `[dim]`.
+    pub question: &'a [f32],
+}
+
+/// One query of a passage-weight batch.
+#[derive(Debug, Clone, Copy)]
+pub struct PassageWeightQuery<'a> {
+    /// Cosines of question and passages, `[n_passages]`.
+    pub similarities: &'a [f32],
+    /// The active set of its propagation.
+    pub active: &'a [Active],
+}
+
+/// One column of a PageRank batch.
+#[derive(Debug, Clone, Copy)]
+pub struct Reset<'a> {
+    /// Entity part, (entity, weight), ascending ids.
+    pub entities: &'a [(u32, f64)],
+    /// Passage part, `[n_passages]`.
+    pub passages: &'a [f32],
+}
+
+/// Stored activation maps of one run, as a scan needs them.
+pub trait ActivationStore: Sync {
+    /// (experience, value) for every map with this entity, experiences ascending.
+    fn postings(&self, entity: u32) -> &[(u32, f64)];
+    /// Euclidean length of one map.
+    fn norm(&self, experience: usize) -> f64;
+}
+
+/// One query of a store scan. The experiences it sees are a prefix of the store.
+#[derive(Debug, Clone, Copy)]
+pub struct ScanQuery<'a> {
+    /// a_base.
+    pub activation: &'a SparseVector,
+    /// cos(v_q, v_k) of the visible experiences; its length is their number.
+    pub cos_query: &'a [f32],
+    /// cos of the masked templates, for the scaffold score; same length; `None` when no scaffold is wanted.
+    pub cos_template: Option<&'a [f32]>,
+    /// α of equations 7 and 17.
+    pub alpha: f64,
+    /// λ of equation 12.
+    pub lambda: f64,
+    /// K: how many best matches are wanted.
+    pub k: usize,
+}
+
+/// One scanned experience.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Hit {
+    /// Which experience.
+    pub experience: u32,
+    /// s_ret, equation 7 (η of equation 17 is the same number).
+    pub score: f64,
+    /// cos(v_q, v_k).
+    pub cos_query: f64,
+    /// cos(a_base, ã_k).
+    pub cos_activation: f64,
+}
+
+/// What a scan found.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ScanResult {
+    /// The K best by (score desc, experience asc).
+    pub top: Vec<Hit>,
+    /// Best experience by s_scaf, equations 12–13, with that score.
+    pub scaffold: Option<(u32, f64)>,
+}
+
+/// A place where arithmetic runs.
+pub trait Backend: Send + Sync {
+    /// What it is.
+    fn description(&self) -> Description;
+    /// Takes over the matrices of one index, once.
+    ///
+    /// # Errors
+    /// When they do not fit or do not agree in shape.
+    fn load(&self, data: Arc<RetrievalData>) -> Result<Box<dyn Corpus>>;
+    /// Inner products of every row of `queries` with every row of `rows`: `[queries, rows]`, row-major.
+    fn similarities(&self, rows: &Matrix, queries: &Matrix) -> Vec<f32>;
+    /// Scores a batch of queries against one store, equations 7, 12, 13 and 17.
+    fn store_scan(&self, store: &dyn ActivationStore, batch: &[ScanQuery<'_>]) -> Vec<ScanResult>;
+    /// The k best of each row of scores, by (score desc, id asc).
+    fn top_k(&self, batch: &[&[f32]], k: usize) -> Vec<Vec<(u32, f64)>>;
+}
+
+/// One index on a backend.
+pub trait Corpus: Send + Sync {
+    /// For each row of `queries` the entity of highest cosine (ties: lowest id) and that cosine; `None` without entities.
+    fn link(&self, queries: &Matrix) -> Vec<Option<(u32, f32)>>;
+    /// Cosines of each query with every passage: one `[n_passages]` a query.
+    fn passage_similarities(&self, queries: &[&[f32]]) -> Vec<Vec<f32>>;
+    /// Entity propagation, spec 2.3.
+    fn propagate(&self, form: Form, params: PropagationParams, batch: &[PropagationQuery<'_>]) -> Vec<Propagated>;
+    /// Passage weights of the reset vector, spec 2.4: one `[n_passages]` a query; NaN and negatives are 0.
+    fn passage_weights(
+        &self,
+        passage_ratio: f64,
+        passage_node_weight: f64,
+        batch: &[PassageWeightQuery<'_>],
+    ) -> Vec<Vec<f32>>;
+    /// Personalised PageRank: scores of the passages, of a vector that sums to 1 over all nodes; `None` for a zero reset.
+    fn pagerank(&self, damping: f64, batch: &[Reset<'_>]) -> Vec<Option<Vec<f32>>>;
+}
+
+/// Opens a backend.
+///
+/// # Errors
+/// `Choice::Cuda` in a build without CUDA, with the command that builds it.
+pub fn open(choice: Choice, threads: usize) -> Result<Box<dyn Backend>> {
+    match choice {
+        Choice::Cuda => cuda_disabled::open(),
+        Choice::Auto | Choice::Cpu => Ok(Box::new(cpu::Cpu::new(threads)?)),
+    }
+}

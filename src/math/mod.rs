@@ -1,1 +1,11 @@
-//! Under construction.
+//! The formulas, one plain function each: single query, `f64`, obvious. Every backend is held against these.
+//!
+//! In and out: numbers and sparse matrices only. Nothing here knows questions, files or threads.
+
+pub mod graph;
+pub mod pagerank;
+pub mod passage_weight;
+pub mod propagation;
+pub mod rank;
+pub mod similarity;
+pub mod sparse;
