@@ -1,1 +1,4 @@
 //! Under construction.
+
+pub mod graph;
+pub mod occurrences;
