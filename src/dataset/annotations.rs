@@ -2,8 +2,10 @@
 //!
 //! Offsets count Unicode code points into the text that was annotated.
 
+use serde::{Deserialize, Serialize};
+
 /// One entity mention.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Span {
     /// The surface string exactly as annotated.
     pub text: String,

@@ -1,0 +1,293 @@
+//! Builds an index from a dataset folder (spec 2.1).
+//!
+//! In: [`Dataset`], `annotations.jsonl`, `question_entities.jsonl`, `embeddings/*.parquet`. Out: [`Index`]. Nothing is written here.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::backend::{Matrix, RetrievalData};
+use crate::config::{AnnotationSource, PassagePrefix};
+use crate::dataset::annotations::{self, PassageAnnotation, QuestionAnnotation};
+use crate::dataset::vectors::{self, VectorTable};
+use crate::dataset::{Dataset, Note};
+use crate::index::graph::{self, entity_text};
+use crate::index::{Counts, INDEX_VERSION, Index, IndexMeta, IndexOptions, IndexedQuestion, occurrences};
+use crate::{Error, Result};
+
+/// Passage texts as they are embedded, counted and linked: with `"{i}:"` in front, or bare.
+pub fn prefixed_texts(dataset: &Dataset, prefix: PassagePrefix) -> Vec<String> {
+    dataset
+        .passages
+        .iter()
+        .enumerate()
+        .map(|(i, passage)| match prefix {
+            PassagePrefix::Index => format!("{i}:{}", passage.text),
+            PassagePrefix::None => passage.text.clone(),
+        })
+        .collect()
+}
+
+/// The input files beside questions and corpus that an index of these options reads, present ones only.
+pub fn input_files(folder: &Path, options: &IndexOptions) -> Vec<PathBuf> {
+    let mut names = vec!["embeddings/passages.parquet", "embeddings/questions.parquet", "embeddings/templates.parquet"];
+    names.push("question_entities.jsonl");
+    if options.annotations == AnnotationSource::File {
+        names.extend([
+            "annotations.jsonl",
+            "embeddings/sentences.parquet",
+            "embeddings/entities.parquet",
+            "embeddings/question_entities.parquet",
+        ]);
+    }
+    names.sort_unstable();
+    names.into_iter().map(|n| folder.join(n)).filter(|p| p.is_file()).collect()
+}
+
+/// blake3 of each input file by its name, and the fingerprint of the index they make.
+///
+/// # Errors
+/// When a file cannot be read.
+pub fn fingerprint(dataset: &Dataset, options: &IndexOptions) -> Result<(BTreeMap<String, String>, String)> {
+    let mut inputs = BTreeMap::new();
+    for path in input_files(&dataset.folder, options) {
+        let name = path.strip_prefix(&dataset.folder).unwrap_or(&path).to_string_lossy().replace('\\', "/");
+        let bytes = std::fs::read(&path).map_err(|e| Error::io("read", &path, e))?;
+        inputs.insert(name, blake3::hash(&bytes).to_hex().to_string());
+    }
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&INDEX_VERSION.to_le_bytes());
+    hasher.update(dataset.fingerprint.as_bytes());
+    hasher.update(format!("{options:?}").as_bytes());
+    for (name, hash) in &inputs {
+        hasher.update(name.as_bytes());
+        hasher.update(hash.as_bytes());
+    }
+    Ok((inputs, hasher.finalize().to_hex().to_string()))
+}
+
+/// The vectors of one kind of text, checked against the encoder of those read before.
+struct VectorReader<'a> {
+    folder: &'a Path,
+    encoder: Option<(String, usize, Option<usize>, &'static str)>,
+}
+
+impl VectorReader<'_> {
+    fn read(&mut self, kind: &'static str) -> Result<VectorTable> {
+        let path = self.folder.join("embeddings").join(format!("{kind}.parquet"));
+        if !path.is_file() {
+            return Err(Error::request(format!("the vectors of the {kind} are missing: {}", path.display())).with_hint(
+                "`livingrag dataset texts <dir>` prints every text that needs a vector and scripts/embed_texts.py makes the files; \
+                 with --set index.annotations=none only passages and questions are needed",
+            ));
+        }
+        let table = vectors::read(&path)?;
+        match &self.encoder {
+            None => self.encoder = Some((table.encoder.clone(), table.dim, table.truncated_at_tokens, kind)),
+            Some((encoder, dim, _, first)) if *encoder != table.encoder || *dim != table.dim => {
+                return Err(Error::request(format!(
+                    "{}: vectors are {:?} with {} numbers, but those of the {first} are {encoder:?} with {dim}",
+                    path.display(),
+                    table.encoder,
+                    table.dim
+                ))
+                .with_hint("all vectors of an index must come from one encoder; make the odd file again"));
+            }
+            Some(_) => {}
+        }
+        Ok(table)
+    }
+
+    /// One row a text, in the texts' order.
+    fn rows(&mut self, kind: &'static str, texts: &[&str]) -> Result<Matrix> {
+        let table = self.read(kind)?;
+        // Looked up only. Of equal texts the first row stands.
+        let mut row_of: HashMap<&str, usize> = HashMap::with_capacity(table.texts.len());
+        for (i, text) in table.texts.iter().enumerate() {
+            row_of.entry(text).or_insert(i);
+        }
+        let mut data = Vec::with_capacity(texts.len() * table.dim);
+        let missing: Vec<&str> = texts
+            .iter()
+            .filter(|text| match row_of.get(**text) {
+                Some(&i) => {
+                    data.extend_from_slice(&table.data[i * table.dim..(i + 1) * table.dim]);
+                    false
+                }
+                None => true,
+            })
+            .copied()
+            .collect();
+        if let Some(first) = missing.first() {
+            let path = self.folder.join("embeddings").join(format!("{kind}.parquet"));
+            let shown: String = first.chars().take(60).collect();
+            return Err(Error::request(format!(
+                "{}: no vector for {} of {} texts, the first is {shown:?}",
+                path.display(),
+                missing.len(),
+                texts.len()
+            ))
+            .with_hint(
+                "the vectors were made from other texts (another corpus, passage_prefix or annotations): make them again from \
+                 `livingrag dataset texts <dir>`",
+            ));
+        }
+        Ok(Matrix::new(table.dim, data))
+    }
+}
+
+/// Builds the index of a dataset.
+///
+/// # Errors
+/// Missing or contradictory annotations and vectors; each names its file.
+pub fn build(dataset: &Dataset, options: &IndexOptions) -> Result<Index> {
+    let (inputs, fingerprint) = fingerprint(dataset, options)?;
+    let mut notes: Vec<Note> = Vec::new();
+    let texts = prefixed_texts(dataset, options.passage_prefix);
+    let titles: Vec<Option<&str>> = dataset.passages.iter().map(|p| p.title.as_deref()).collect();
+
+    let passages: Vec<PassageAnnotation> = match options.annotations {
+        AnnotationSource::None => Vec::new(),
+        AnnotationSource::File => {
+            let (read, found) =
+                annotations::read_passages(&annotation_file(&dataset.folder, "annotations.jsonl")?, &texts)?;
+            notes.extend(found);
+            read
+        }
+    };
+    let question_texts: Vec<String> = dataset.questions.iter().map(|q| q.text.clone()).collect();
+    let mentions: Vec<QuestionAnnotation> = {
+        let path = dataset.folder.join("question_entities.jsonl");
+        // Without a graph the mentions serve masking only, so they may be absent.
+        if options.annotations == AnnotationSource::None && !path.is_file() {
+            vec![QuestionAnnotation::default(); question_texts.len()]
+        } else {
+            let (read, found) =
+                annotations::read_questions(&annotation_file(&dataset.folder, "question_entities.jsonl")?, &question_texts)?;
+            notes.extend(found);
+            read
+        }
+    };
+
+    let graph = graph::build(&texts, &titles, &passages, options.adjacent_passages, options.entity_text);
+    if graph.entities.is_empty() {
+        notes.push(Note {
+            code: "no_entities",
+            text: "the graph has no entity: every query is ranked by dense cosine".into(),
+        });
+    }
+    let (questions, question_entities) = index_questions(dataset, &mentions, options);
+
+    let mut reader = VectorReader { folder: &dataset.folder, encoder: None };
+    let views = |texts: &[String]| -> Vec<String> { texts.to_vec() };
+    let passage_vectors = reader.rows("passages", &as_views(&texts))?;
+    let question_vectors = reader.rows("questions", &as_views(&question_texts))?;
+    let empty = Matrix::new(passage_vectors.dim(), Vec::new());
+    let mut optional = |kind, texts: &[String]| {
+        if texts.is_empty() { Ok(empty.clone()) } else { reader.rows(kind, &as_views(&views(texts))) }
+    };
+    let sentence_vectors = optional("sentences", &graph.sentences)?;
+    let entity_vectors = optional("entities", &graph.entities)?;
+    let question_entity_vectors = optional("question_entities", &question_entities)?;
+    let templates = match dataset.folder.join("embeddings/templates.parquet").is_file() {
+        true => Some(reader.read("templates")?),
+        false => None,
+    };
+    let (template_rows, template_vectors) = match templates {
+        None => (HashMap::new(), empty),
+        Some(table) => (
+            table.texts.iter().enumerate().rev().map(|(i, t)| (t.clone(), i)).collect(),
+            Matrix::new(table.dim, table.data),
+        ),
+    };
+    let occurrences = occurrences::count(&graph.entities, &texts)?;
+
+    let (encoder, dim, truncated_at_tokens, _) = reader.encoder.unwrap_or_default();
+    let meta = IndexMeta {
+        version: INDEX_VERSION,
+        dataset: dataset.name.clone(),
+        dataset_fingerprint: dataset.fingerprint.clone(),
+        fingerprint,
+        encoder,
+        truncated_at_tokens,
+        dim,
+        options: *options,
+        counts: Counts {
+            passages: texts.len(),
+            sentences: graph.sentences.len(),
+            entities: graph.entities.len(),
+            edges: graph.graph.n_edges(),
+            occurrences: occurrences.values.len(),
+            questions: questions.len(),
+            question_entities: question_entities.len(),
+            templates: template_rows.len(),
+        },
+        inputs,
+        files: BTreeMap::new(),
+        notes: notes.into_iter().map(|n| n.text).collect(),
+    };
+    Ok(Index {
+        meta,
+        entities: graph.entities,
+        sentences: graph.sentences,
+        questions,
+        question_entities,
+        question_vectors,
+        question_entity_vectors,
+        template_rows,
+        template_vectors,
+        data: Arc::new(RetrievalData {
+            graph: graph.graph,
+            occurrences,
+            passages: passage_vectors,
+            sentences: sentence_vectors,
+            entities: entity_vectors,
+        }),
+    })
+}
+
+fn as_views(texts: &[String]) -> Vec<&str> {
+    texts.iter().map(String::as_str).collect()
+}
+
+fn annotation_file(folder: &Path, name: &str) -> Result<PathBuf> {
+    let path = folder.join(name);
+    if path.is_file() {
+        return Ok(path);
+    }
+    Err(Error::request(format!("the annotations are missing: {}", path.display()))
+        .with_hint("make them with an entity recogniser, or build a graph without entities: --set index.annotations=none"))
+}
+
+/// Query entities of each question (spec 2.2): lower-cased, in order of first appearance, without repeats; numbered over the dataset.
+fn index_questions(
+    dataset: &Dataset,
+    mentions: &[QuestionAnnotation],
+    options: &IndexOptions,
+) -> (Vec<IndexedQuestion>, Vec<String>) {
+    let mut row_of: HashMap<String, u32> = HashMap::new();
+    let mut texts: Vec<String> = Vec::new();
+    let questions = dataset
+        .questions
+        .iter()
+        .zip(mentions)
+        .map(|(question, annotation)| {
+            let mut entities: Vec<u32> = Vec::new();
+            if options.annotations == AnnotationSource::File {
+                for span in &annotation.entities {
+                    let Some(surface) = entity_text(&span.text, &span.label, options.entity_text) else { continue };
+                    let lower = surface.to_lowercase();
+                    let row = *row_of.entry(lower.clone()).or_insert_with(|| {
+                        texts.push(lower);
+                        (texts.len() - 1) as u32
+                    });
+                    if !entities.contains(&row) {
+                        entities.push(row);
+                    }
+                }
+            }
+            IndexedQuestion { question: question.clone(), entities, mentions: annotation.entities.clone() }
+        })
+        .collect();
+    (questions, texts)
+}

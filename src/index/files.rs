@@ -1,0 +1,325 @@
+//! The index folder: `index.json`, `graph.safetensors`, `vectors.safetensors`, `texts.json`.
+//!
+//! Written to a neighbour folder and renamed, so a folder is whole or not there. Vectors are memory-mapped on opening; every file's
+//! blake3 is checked against `index.json`.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io::Write;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use memmap2::Mmap;
+use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use serde::{Deserialize, Serialize};
+
+use crate::backend::{Matrix, RetrievalData};
+use crate::dataset::Dataset;
+use crate::index::{INDEX_VERSION, Index, IndexMeta, IndexOptions, IndexedQuestion, build};
+use crate::math::graph::{Csr, Graph, WeightedCsr};
+use crate::{Error, Result};
+
+const META: &str = "index.json";
+const GRAPH: &str = "graph.safetensors";
+const VECTORS: &str = "vectors.safetensors";
+const TEXTS: &str = "texts.json";
+
+#[derive(Serialize, Deserialize)]
+struct Texts {
+    entities: Vec<String>,
+    sentences: Vec<String>,
+    question_entities: Vec<String>,
+    templates: Vec<String>,
+    questions: Vec<IndexedQuestion>,
+}
+
+/// Name of the folder an index of these inputs is kept in.
+pub fn folder_name(dataset: &str, fingerprint: &str) -> String {
+    let safe: String = dataset.chars().map(|c| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '-' }).collect();
+    format!("{safe}-{}", fingerprint.get(..12).unwrap_or(fingerprint))
+}
+
+/// Writes an index folder; an existing index of the same fingerprint is left as it is.
+///
+/// # Errors
+/// When something else is at `folder`, or the disk refuses.
+pub fn write(index: &Index, folder: &Path) -> Result<()> {
+    if let Ok(existing) = read_meta(folder)
+        && existing.fingerprint == index.meta.fingerprint
+    {
+        return Ok(());
+    }
+    if folder.exists() && fs::read_dir(folder).map_err(|e| Error::io("read", folder, e))?.next().is_some() {
+        return Err(Error::request(format!("{} exists and is not this index", folder.display()))
+            .with_hint("choose another --out folder, or remove this one"));
+    }
+    let parent = folder.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    fs::create_dir_all(parent).map_err(|e| Error::io("create", parent, e))?;
+    let name = folder.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+    let unfinished = parent.join(format!(".{name}.{}.unfinished", std::process::id()));
+    let written = write_into(index, &unfinished)
+        .and_then(|()| match fs::remove_dir(folder) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(Error::io("replace", folder, e)),
+            _ => Ok(()),
+        })
+        .and_then(|()| fs::rename(&unfinished, folder).map_err(|e| Error::io("rename into place", folder, e)));
+    if written.is_err() {
+        // Best effort: the error that matters is the one above.
+        let _ = fs::remove_dir_all(&unfinished);
+        // Another process may have finished the same index first.
+        if read_meta(folder).is_ok_and(|m| m.fingerprint == index.meta.fingerprint) {
+            return Ok(());
+        }
+    }
+    written
+}
+
+fn write_into(index: &Index, folder: &Path) -> Result<()> {
+    fs::create_dir_all(folder).map_err(|e| Error::io("create", folder, e))?;
+    let mut meta = index.meta.clone();
+    let graph = &index.data.graph;
+    let occurrences = &index.data.occurrences;
+    let mut templates = vec![String::new(); index.template_vectors.rows()];
+    #[expect(clippy::iter_over_hash_type, reason = "every entry goes to its own place")]
+    for (text, &row) in &index.template_rows {
+        templates[row].clone_from(text);
+    }
+    let texts = Texts {
+        entities: index.entities.clone(),
+        sentences: index.sentences.clone(),
+        question_entities: index.question_entities.clone(),
+        templates,
+        questions: index.questions.clone(),
+    };
+    let json = serde_json::to_vec(&texts).map_err(|e| Error::work("cannot write the index's texts").with_source(e))?;
+    let csr = |name: &'static str, csr: &Csr| {
+        [
+            (format!("{name}.offsets"), Dtype::U64, csr.offsets.len(), bytemuck::cast_slice::<u64, u8>(&csr.offsets).to_vec()),
+            (format!("{name}.indices"), Dtype::U32, csr.indices.len(), bytemuck::cast_slice::<u32, u8>(&csr.indices).to_vec()),
+        ]
+    };
+    let values = |name: &'static str, values: &[f64]| {
+        [(format!("{name}.values"), Dtype::F64, values.len(), bytemuck::cast_slice::<f64, u8>(values).to_vec())]
+    };
+    let graph_arrays: Vec<_> = csr("entity_sentences", &graph.entity_sentences)
+        .into_iter()
+        .chain(csr("sentence_entities", &graph.sentence_entities))
+        .chain(csr("passage_entities", &graph.passage_entities))
+        .chain(csr("adjacency", &graph.adjacency.shape))
+        .chain(values("adjacency", &graph.adjacency.values))
+        .chain(csr("occurrences", &occurrences.shape))
+        .chain(values("occurrences", &occurrences.values))
+        .collect();
+    let vector_arrays: Vec<_> = [
+        ("passages", &index.data.passages),
+        ("sentences", &index.data.sentences),
+        ("entities", &index.data.entities),
+        ("questions", &index.question_vectors),
+        ("question_entities", &index.question_entity_vectors),
+        ("templates", &index.template_vectors),
+    ]
+    .into_iter()
+    .map(|(name, m)| {
+        let numbers = m.as_slice();
+        (name.to_owned(), Dtype::F32, numbers.len(), bytemuck::cast_slice::<f32, u8>(numbers).to_vec())
+    })
+    .collect();
+    let files = [(TEXTS, json), (GRAPH, tensors(&graph_arrays)?), (VECTORS, tensors(&vector_arrays)?)];
+    for (name, bytes) in files {
+        meta.files.insert(name.into(), blake3::hash(&bytes).to_hex().to_string());
+        write_synced(&folder.join(name), &bytes)?;
+    }
+    let json = serde_json::to_vec_pretty(&meta).map_err(|e| Error::work("cannot write index.json").with_source(e))?;
+    write_synced(&folder.join(META), &json)
+}
+
+fn tensors(arrays: &[(String, Dtype, usize, Vec<u8>)]) -> Result<Vec<u8>> {
+    let views: Vec<(&str, TensorView<'_>)> = arrays
+        .iter()
+        .map(|(name, dtype, len, bytes)| Ok((name.as_str(), TensorView::new(*dtype, vec![*len], bytes)?)))
+        .collect::<Result<_, safetensors::SafeTensorError>>()
+        .map_err(|e| Error::work("cannot lay out the index's arrays").with_source(e))?;
+    safetensors::serialize(views, None).map_err(|e| Error::work("cannot lay out the index's arrays").with_source(e))
+}
+
+fn write_synced(path: &Path, bytes: &[u8]) -> Result<()> {
+    let mut file = File::create(path).map_err(|e| Error::io("create", path, e))?;
+    file.write_all(bytes).and_then(|()| file.sync_all()).map_err(|e| Error::io("write", path, e))
+}
+
+/// Reads `index.json` alone.
+///
+/// # Errors
+/// When the folder is no index, or one of another version.
+pub fn read_meta(folder: &Path) -> Result<IndexMeta> {
+    let path = folder.join(META);
+    let text = fs::read_to_string(&path).map_err(|e| {
+        Error::io("read", &path, e).with_hint("an index folder is made by `livingrag index <dataset-dir>`")
+    })?;
+    let version = serde_json::from_str::<serde_json::Value>(&text).ok().and_then(|v| v["version"].as_u64());
+    if version.is_some_and(|v| v != u64::from(INDEX_VERSION)) {
+        return Err(Error::request(format!(
+            "{}: index version {}, this livingrag reads version {INDEX_VERSION}",
+            path.display(),
+            version.unwrap_or_default()
+        ))
+        .with_hint("build it again with `livingrag index <dataset-dir>`"));
+    }
+    serde_json::from_str(&text).map_err(|e| damaged(&path).with_source(e))
+}
+
+fn damaged(path: &Path) -> Error {
+    Error::request(format!("{} is damaged", path.display()))
+        .with_hint("remove the index folder and build it again with `livingrag index <dataset-dir>`")
+}
+
+/// A mapped file's numbers.
+struct MappedFloats {
+    file: Arc<Mmap>,
+    bytes: Range<usize>,
+}
+
+impl AsRef<[f32]> for MappedFloats {
+    fn as_ref(&self) -> &[f32] {
+        // Alignment and length were checked when the range was made.
+        bytemuck::cast_slice(&self.file[self.bytes.clone()])
+    }
+}
+
+fn map(folder: &Path, name: &str, meta: &IndexMeta) -> Result<Arc<Mmap>> {
+    let path = folder.join(name);
+    let file = File::open(&path).map_err(|e| Error::io("open", &path, e))?;
+    // SAFETY: the map is read-only and the file lies in a finished index folder, which nothing writes to again; changing it
+    // from outside while a run reads it is the one thing a user must not do, as with any memory-mapped index.
+    let map = unsafe { Mmap::map(&file) }.map_err(|e| Error::io("map", &path, e))?;
+    let expected = meta.files.get(name).map(String::as_str);
+    if expected != Some(blake3::hash(&map).to_hex().as_str()) {
+        return Err(damaged(&path));
+    }
+    Ok(Arc::new(map))
+}
+
+/// Opens an index folder.
+///
+/// # Errors
+/// When it is no index, of another version, or damaged.
+pub fn open(folder: &Path) -> Result<Index> {
+    let meta = read_meta(folder)?;
+    let texts = map(folder, TEXTS, &meta)?;
+    let texts: Texts = serde_json::from_slice(&texts).map_err(|e| damaged(&folder.join(TEXTS)).with_source(e))?;
+
+    let graph_path = folder.join(GRAPH);
+    let bytes = map(folder, GRAPH, &meta)?;
+    let arrays = SafeTensors::deserialize(&bytes).map_err(|e| damaged(&graph_path).with_source(e))?;
+    let csr = |name: &str| -> Result<Csr> {
+        let array = |part: &str| arrays.tensor(&format!("{name}.{part}")).map_err(|e| damaged(&graph_path).with_source(e));
+        let offsets: Vec<u64> = numbers(array("offsets")?.data()).ok_or_else(|| damaged(&graph_path))?;
+        let indices: Vec<u32> = numbers(array("indices")?.data()).ok_or_else(|| damaged(&graph_path))?;
+        Ok(Csr { offsets, indices })
+    };
+    let weighted = |name: &str| -> Result<WeightedCsr<f64>> {
+        let view = arrays.tensor(&format!("{name}.values")).map_err(|e| damaged(&graph_path).with_source(e))?;
+        let values: Vec<f64> = numbers(view.data()).ok_or_else(|| damaged(&graph_path))?;
+        Ok(WeightedCsr { shape: csr(name)?, values })
+    };
+    let graph = Graph {
+        entity_sentences: csr("entity_sentences")?,
+        sentence_entities: csr("sentence_entities")?,
+        passage_entities: csr("passage_entities")?,
+        adjacency: weighted("adjacency")?,
+    };
+    let occurrences = weighted("occurrences")?;
+
+    let vector_path = folder.join(VECTORS);
+    let file = map(folder, VECTORS, &meta)?;
+    let arrays = SafeTensors::deserialize(&file).map_err(|e| damaged(&vector_path).with_source(e))?;
+    let matrix = |name: &str| -> Result<Matrix> {
+        let data = arrays.tensor(name).map_err(|e| damaged(&vector_path).with_source(e))?.data();
+        let start = data.as_ptr() as usize - file.as_ptr() as usize;
+        let bytes = start..start + data.len();
+        if bytemuck::try_cast_slice::<u8, f32>(&file[bytes.clone()]).is_err() {
+            return Err(damaged(&vector_path));
+        }
+        Ok(Matrix::shared(meta.dim, Arc::new(MappedFloats { file: Arc::clone(&file), bytes })))
+    };
+    let template_rows: HashMap<String, usize> = texts.templates.into_iter().enumerate().map(|(i, t)| (t, i)).collect();
+    Ok(Index {
+        entities: texts.entities,
+        sentences: texts.sentences,
+        questions: texts.questions,
+        question_entities: texts.question_entities,
+        question_vectors: matrix("questions")?,
+        question_entity_vectors: matrix("question_entities")?,
+        template_rows,
+        template_vectors: matrix("templates")?,
+        data: Arc::new(RetrievalData {
+            graph,
+            occurrences,
+            passages: matrix("passages")?,
+            sentences: matrix("sentences")?,
+            entities: matrix("entities")?,
+        }),
+        meta,
+    })
+}
+
+/// Little-endian numbers as they lie in the file, copied so that alignment does not matter.
+fn numbers<T: bytemuck::AnyBitPattern + bytemuck::NoUninit>(bytes: &[u8]) -> Option<Vec<T>> {
+    bytes.len().is_multiple_of(size_of::<T>()).then(|| bytemuck::pod_collect_to_vec(bytes))
+}
+
+/// Opens `folder` and checks that it was made from this dataset with these options.
+///
+/// # Errors
+/// pitfall 8: an index of another corpus, encoder or options; the error names both sides.
+pub fn open_for(folder: &Path, dataset: &Dataset, options: &IndexOptions) -> Result<Index> {
+    let index = open(folder)?;
+    let (inputs, fingerprint) = build::fingerprint(dataset, options)?;
+    let meta = &index.meta;
+    if meta.fingerprint == fingerprint {
+        return Ok(index);
+    }
+    let hint = format!("build it again: livingrag index {}", dataset.folder.display());
+    let short = |s: &str| s.get(..12).unwrap_or(s).to_owned();
+    let what = if meta.dataset_fingerprint != dataset.fingerprint {
+        format!(
+            "was made from dataset {:?} {}, not from {:?} {}",
+            meta.dataset,
+            short(&meta.dataset_fingerprint),
+            dataset.name,
+            short(&dataset.fingerprint)
+        )
+    } else if meta.options != *options {
+        format!("was made with {:?}, and {options:?} is asked for", meta.options)
+    } else {
+        let changed: Vec<String> = inputs
+            .iter()
+            .filter(|(name, hash)| meta.inputs.get(*name) != Some(hash))
+            .map(|(name, _)| name.clone())
+            .chain(meta.inputs.keys().filter(|name| !inputs.contains_key(*name)).cloned())
+            .collect();
+        let now = crate::dataset::vectors::read_encoder(&dataset.folder.join("embeddings/questions.parquet"))?;
+        format!(
+            "(encoder {:?}) was made from other inputs than the dataset has now (encoder {now:?}): {} differ",
+            meta.encoder,
+            changed.join(", ")
+        )
+    };
+    Err(Error::request(format!("the index {} {what}", folder.display())).with_hint(hint))
+}
+
+/// Opens the index of a dataset under `cache`, building and writing it when it is not there yet. The flag says whether it was built.
+///
+/// # Errors
+/// Those of building, writing and opening.
+pub fn open_or_build(dataset: &Dataset, options: &IndexOptions, cache: &Path) -> Result<(Index, bool)> {
+    let (_, fingerprint) = build::fingerprint(dataset, options)?;
+    let folder = cache.join(folder_name(&dataset.name, &fingerprint));
+    if read_meta(&folder).is_ok_and(|m| m.fingerprint == fingerprint) {
+        return Ok((open(&folder)?, false));
+    }
+    let built = build::build(dataset, options)?;
+    write(&built, &folder)?;
+    Ok((open(&folder)?, true))
+}

@@ -1,0 +1,1 @@
+//! Writes base retrieval with its inner state: the file of `livingrag retrieve`.

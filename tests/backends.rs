@@ -1,0 +1,385 @@
+//! One suite for every backend, against the `f64` reference of `math` and against vectors made elsewhere (tests/cases).
+//!
+//! A backend is added in `backends()`; each test runs on all of them.
+
+use std::sync::Arc;
+
+use livingrag::backend::{
+    self, ActivationStore, Backend, Choice, Form, Matrix, PassageWeightQuery, PropagationQuery, Reset, RetrievalData,
+    ScanQuery,
+};
+use livingrag::math::graph::{Csr, Graph, WeightedCsr};
+use livingrag::math::pagerank::personalized_pagerank;
+use livingrag::math::passage_weight::{entity_bonus, min_max_normalize, passage_weight};
+use livingrag::math::propagation::{Active, Propagated, PropagationParams, propagate_bfs, propagate_matrix};
+use livingrag::math::rank::by_score_then_id;
+use livingrag::math::similarity::dual_channel_similarity;
+use livingrag::math::sparse::{SparseVector, cosine};
+use proptest::prelude::*;
+
+/// L1 distance to the reference: `f32` state on a vector of mass 1.
+const PPR_L1: f64 = 1e-5;
+
+fn backends() -> Vec<Box<dyn Backend>> {
+    [1, 2, 3].map(|threads| backend::open(Choice::Cpu, threads).unwrap()).into_iter().collect()
+}
+
+/// A small deterministic source of numbers for generated graphs.
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> u64 {
+        // splitmix64
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, n: usize) -> usize {
+        (self.next() % n as u64) as usize
+    }
+
+    fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    fn unit_rows(&mut self, rows: usize, dim: usize) -> Matrix {
+        let mut data = Vec::with_capacity(rows * dim);
+        for _ in 0..rows {
+            // Positive parts make most cosines positive, as sentence encoders do.
+            let row: Vec<f64> = (0..dim).map(|_| self.unit() - 0.2).collect();
+            let norm = row.iter().map(|v| v * v).sum::<f64>().sqrt().max(1e-9);
+            data.extend(row.iter().map(|v| (v / norm) as f32));
+        }
+        Matrix::new(dim, data)
+    }
+}
+
+/// Shape of a generated graph: hubs, isolated passages, components, with or without the passage chain.
+#[derive(Debug, Clone)]
+struct Shape {
+    entities: usize,
+    sentences: usize,
+    passages: usize,
+    chain: bool,
+    seed: u64,
+}
+
+fn shapes() -> impl Strategy<Value = Shape> {
+    (0usize..14, 0usize..20, 1usize..16, any::<bool>(), any::<u64>()).prop_map(
+        |(entities, sentences, passages, chain, seed)| Shape {
+            entities,
+            sentences: if entities == 0 { 0 } else { sentences },
+            passages,
+            chain,
+            seed,
+        },
+    )
+}
+
+fn generate(shape: &Shape) -> RetrievalData {
+    let mut n = Numbers(shape.seed);
+    let dim = 19;
+    let mut sentence_entities = vec![Vec::new(); shape.sentences];
+    for list in &mut sentence_entities {
+        // Entity 0 is a hub.
+        let mut add = |e: u32| {
+            if !list.contains(&e) {
+                list.push(e);
+            }
+        };
+        if n.below(2) == 0 {
+            add(0);
+        }
+        for _ in 0..1 + n.below(3) {
+            add(n.below(shape.entities) as u32);
+        }
+    }
+    let mut entity_sentences = vec![Vec::new(); shape.entities];
+    for (s, list) in sentence_entities.iter().enumerate() {
+        for &e in list {
+            entity_sentences[e as usize].push(s as u32);
+        }
+    }
+    let mut edges = Vec::new();
+    let mut passage_entities = vec![Vec::new(); shape.passages];
+    let mut occurrences = vec![Vec::new(); shape.entities];
+    for p in 0..shape.passages {
+        for e in 0..shape.entities {
+            if (e == 0 && n.below(2) == 0) || n.below(5) == 0 {
+                passage_entities[p].push(e as u32);
+                edges.push((e as u32, (shape.entities + p) as u32, n.unit() + 0.01));
+                occurrences[e].push((p as u32, (1.0 + (1 + n.below(4)) as f64).ln()));
+            }
+        }
+        if shape.chain && p > 0 {
+            edges.push(((shape.entities + p - 1) as u32, (shape.entities + p) as u32, 1.0));
+        }
+    }
+    RetrievalData {
+        graph: Graph {
+            entity_sentences: Csr::from_rows(&entity_sentences),
+            sentence_entities: Csr::from_rows(&sentence_entities),
+            passage_entities: Csr::from_rows(&passage_entities),
+            adjacency: Graph::adjacency_from_edges(shape.entities + shape.passages, &edges),
+        },
+        occurrences: WeightedCsr::from_rows(&occurrences),
+        passages: n.unit_rows(shape.passages, dim),
+        sentences: n.unit_rows(shape.sentences, dim),
+        entities: n.unit_rows(shape.entities, dim),
+    }
+}
+
+fn seeds(n: &mut Numbers, entities: usize) -> Vec<(u32, f64)> {
+    if entities == 0 {
+        return Vec::new();
+    }
+    // Repeats on purpose: two query entities may link to one graph entity.
+    (0..1 + n.below(4)).map(|_| (n.below(entities) as u32, 0.3 + 0.7 * n.unit())).collect()
+}
+
+fn close(a: &Propagated, b: &Propagated) -> bool {
+    let near = |x: f64, y: f64| (x - y).abs() <= 1e-5 * (1.0 + x.abs());
+    a.weights.len() == b.weights.len()
+        && a.active.len() == b.active.len()
+        && a.weights.iter().zip(&b.weights).all(|(x, y)| x.0 == y.0 && near(x.1, y.1))
+        && a.active
+            .iter()
+            .zip(&b.active)
+            .all(|(x, y)| x.entity == y.entity && x.tier == y.tier && near(x.score, y.score))
+}
+
+struct Maps(Vec<SparseVector>, Vec<Vec<(u32, f64)>>);
+
+impl ActivationStore for Maps {
+    fn postings(&self, entity: u32) -> &[(u32, f64)] {
+        &self.1[entity as usize]
+    }
+    fn norm(&self, experience: usize) -> f64 {
+        self.0[experience].norm()
+    }
+}
+
+#[derive(serde::Deserialize)]
+struct PprCases {
+    case: Vec<PprCase>,
+}
+
+#[derive(serde::Deserialize)]
+struct PprCase {
+    name: String,
+    n_entities: usize,
+    n_passages: usize,
+    damping: f64,
+    edges: Vec<(u32, u32, f64)>,
+    reset: Vec<f64>,
+    expected: Vec<f64>,
+}
+
+fn graph_only(n_entities: usize, n_passages: usize, edges: &[(u32, u32, f64)]) -> RetrievalData {
+    let empty = |rows: usize| Csr::from_rows(&vec![Vec::new(); rows]);
+    RetrievalData {
+        graph: Graph {
+            entity_sentences: empty(n_entities),
+            sentence_entities: empty(0),
+            passage_entities: empty(n_passages),
+            adjacency: Graph::adjacency_from_edges(n_entities + n_passages, edges),
+        },
+        occurrences: WeightedCsr::from_rows(&vec![Vec::new(); n_entities]),
+        passages: Matrix::new(1, vec![1.0; n_passages]),
+        sentences: Matrix::new(1, Vec::new()),
+        entities: Matrix::new(1, vec![1.0; n_entities]),
+    }
+}
+
+/// pitfall 17 among the cases: components, isolated passages, a single passage.
+#[test]
+fn pagerank_agrees_with_igraph() {
+    let cases: PprCases = toml::from_str(include_str!("cases/ppr.toml")).unwrap();
+    for case in cases.case {
+        let reference = personalized_pagerank(
+            &graph_only(case.n_entities, case.n_passages, &case.edges).graph.adjacency,
+            &case.reset,
+            case.damping,
+        )
+        .unwrap();
+        let l1: f64 = reference.iter().zip(&case.expected).map(|(a, b)| (a - b).abs()).sum();
+        assert!(l1 < 1e-9, "{}: the reference is {l1:e} from igraph", case.name);
+        for backend in backends() {
+            let data = Arc::new(graph_only(case.n_entities, case.n_passages, &case.edges));
+            let corpus = backend.load(data).unwrap();
+            let entities: Vec<(u32, f64)> = (0..case.n_entities).map(|e| (e as u32, case.reset[e])).collect();
+            let passages: Vec<f32> = case.reset[case.n_entities..].iter().map(|&v| v as f32).collect();
+            let found = corpus.pagerank(case.damping, &[Reset { entities: &entities, passages: &passages }]);
+            let found = found[0].as_ref().unwrap();
+            let l1: f64 =
+                found.iter().zip(&case.expected[case.n_entities..]).map(|(&a, b)| (f64::from(a) - b).abs()).sum();
+            assert!(l1 <= PPR_L1, "{}: {l1:e}", case.name);
+        }
+    }
+}
+
+/// pitfall 16: zero, negative and NaN resets are `None` in a batch with good ones, which stay what they are alone.
+#[test]
+fn bad_resets_are_told_and_leave_their_neighbours_alone() {
+    for backend in backends() {
+        let corpus = backend.load(Arc::new(graph_only(1, 3, &[(0, 1, 1.0), (1, 2, 1.0)]))).unwrap();
+        let good = Reset { entities: &[(0, 0.7)], passages: &[0.1, 0.0, f32::NAN] };
+        let zero = Reset { entities: &[], passages: &[0.0; 3] };
+        let bad = Reset { entities: &[(0, f64::NAN)], passages: &[-1.0, f32::NAN, 0.0] };
+        let batch = corpus.pagerank(0.5, &[zero, good, bad]);
+        assert_eq!((&batch[0], &batch[2]), (&None, &None));
+        assert_eq!(batch[1], corpus.pagerank(0.5, &[good])[0]);
+        assert!(batch[1].is_some());
+    }
+}
+
+/// pitfall 18: five equal scores, k = 2.
+#[test]
+fn equal_scores_rank_by_id() {
+    for backend in backends() {
+        assert_eq!(backend.top_k(&[&[0.5; 5]], 2), vec![vec![(0, 0.5), (1, 0.5)]]);
+    }
+}
+
+#[test]
+fn linking_takes_the_highest_cosine_and_the_lowest_id() {
+    let mut data = graph_only(4, 1, &[]);
+    data.entities = Matrix::new(2, vec![1.0, 0.0, 0.6, 0.8, 0.6, 0.8, 0.0, 1.0]);
+    for backend in backends() {
+        let corpus = backend.load(Arc::new(data.clone())).unwrap();
+        let links = corpus.link(&Matrix::new(2, vec![0.6, 0.8, 0.0, 1.0]));
+        assert_eq!(links.iter().map(|l| l.unwrap().0).collect::<Vec<_>>(), [1, 3]);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// Propagation, passage weights and PageRank of generated graphs, in one batch and alone, on every backend.
+    #[test]
+    fn retrieval_steps_agree_with_the_reference(shape in shapes(), batch in 1usize..20) {
+        let data = Arc::new(generate(&shape));
+        let mut n = Numbers(shape.seed ^ 0xabc);
+        let params = PropagationParams {
+            max_iterations: 1 + n.below(5) as u32,
+            threshold: 0.05 + 0.5 * n.unit(),
+            top_k_sentence: 1 + n.below(4),
+        };
+        let questions: Vec<Matrix> = (0..batch).map(|_| n.unit_rows(1, 19)).collect();
+        let seed_lists: Vec<Vec<(u32, f64)>> = (0..batch).map(|_| seeds(&mut n, shape.entities)).collect();
+        let queries: Vec<PropagationQuery> = questions.iter().zip(&seed_lists)
+            .map(|(q, s)| PropagationQuery { seeds: s, question: q.row(0) }).collect();
+        for backend in backends() {
+            let corpus = backend.load(Arc::clone(&data)).unwrap();
+            let similarities = corpus.passage_similarities(&questions.iter().map(|q| q.row(0)).collect::<Vec<_>>());
+            for form in [Form::Bfs, Form::Matrix] {
+                let found = corpus.propagate(form, params, &queries);
+                for (query, found) in queries.iter().zip(&found) {
+                    let sim = |s: u32| livingrag::math::similarity::dot(data.sentences.row(s as usize), query.question);
+                    let reference = match form {
+                        Form::Bfs => propagate_bfs(&data.graph, query.seeds, &sim, params),
+                        Form::Matrix => propagate_matrix(&data.graph, query.seeds, &sim, params),
+                    };
+                    prop_assert!(close(&reference, found), "{form:?}\n{reference:?}\n{found:?}");
+                    prop_assert_eq!(found, &corpus.propagate(form, params, &[*query])[0]);
+                }
+                let weight_queries: Vec<PassageWeightQuery> = similarities.iter().zip(&found)
+                    .map(|(s, p)| PassageWeightQuery { similarities: s, active: &p.active }).collect();
+                let weights = corpus.passage_weights(1.5, 0.05, &weight_queries);
+                for ((query, weights), found) in weight_queries.iter().zip(&weights).zip(&found) {
+                    let dpr = min_max_normalize(&query.similarities.iter().map(|&s| f64::from(s)).collect::<Vec<_>>());
+                    let bonus = entity_bonus(&found.active, &data.occurrences, shape.passages);
+                    for p in 0..shape.passages {
+                        let expected = passage_weight(dpr[p], bonus[p], 1.5, 0.05);
+                        let expected = if expected > 0.0 { expected } else { 0.0 };
+                        prop_assert!((f64::from(weights[p]) - expected).abs() < 1e-6);
+                    }
+                }
+                let resets: Vec<Reset> = found.iter().zip(&weights)
+                    .map(|(p, w)| Reset { entities: &p.weights, passages: w }).collect();
+                let ranks = corpus.pagerank(0.5, &resets);
+                for (reset, rank) in resets.iter().zip(&ranks) {
+                    let mut full = vec![0.0; data.graph.n_nodes()];
+                    for &(e, w) in reset.entities {
+                        full[e as usize] = w;
+                    }
+                    for (p, &w) in reset.passages.iter().enumerate() {
+                        full[shape.entities + p] = f64::from(w);
+                    }
+                    match personalized_pagerank(&data.graph.adjacency, &full, 0.5) {
+                        None => prop_assert!(rank.is_none()),
+                        Some(expected) => {
+                            let rank = rank.as_ref().unwrap();
+                            let l1: f64 = rank.iter().zip(&expected[shape.entities..])
+                                .map(|(&a, b)| (f64::from(a) - b).abs()).sum();
+                            prop_assert!(l1 <= PPR_L1, "{l1:e}");
+                        }
+                    }
+                    prop_assert_eq!(&corpus.pagerank(0.5, &[*reset])[0], rank, "a column depends on its neighbours");
+                }
+            }
+        }
+    }
+
+    /// Store scans: every score by the sparse reference cosine, best K, best scaffold.
+    #[test]
+    fn store_scans_agree_with_the_reference(seed in any::<u64>(), stored in 0usize..30, k in 1usize..6) {
+        let mut n = Numbers(seed);
+        let entities = 12;
+        let map = |n: &mut Numbers| {
+            let len = n.below(5);
+            SparseVector::from_assignments((0..len).map(|_| (n.below(entities) as u32, n.unit())).collect::<Vec<_>>())
+        };
+        let maps: Vec<SparseVector> = (0..stored).map(|_| map(&mut n)).collect();
+        let mut postings = vec![Vec::new(); entities];
+        for (x, map) in maps.iter().enumerate() {
+            for (e, v) in map.iter() {
+                postings[e as usize].push((x as u32, v));
+            }
+        }
+        let visible = if stored == 0 { 0 } else { n.below(stored + 1) };
+        let activation = map(&mut n);
+        let cos_query: Vec<f32> = (0..visible).map(|_| n.unit() as f32).collect();
+        let cos_template: Vec<f32> = (0..visible).map(|_| (n.below(3) as f32) / 2.0).collect();
+        let (alpha, lambda) = (n.unit(), n.unit());
+        let query = ScanQuery {
+            activation: &activation, cos_query: &cos_query, cos_template: Some(&cos_template), alpha, lambda, k,
+        };
+        let scores: Vec<f64> = (0..visible)
+            .map(|x| dual_channel_similarity(alpha, f64::from(cos_query[x]), cosine(&activation, &maps[x]))).collect();
+        let store = Maps(maps, postings);
+        for backend in backends() {
+            let found = &backend.store_scan(&store, &[query])[0];
+            let mut order: Vec<(u32, f64)> = scores.iter().enumerate().map(|(i, &s)| (i as u32, s)).collect();
+            order.sort_by(|&a, &b| by_score_then_id(a, b));
+            prop_assert_eq!(found.top.len(), k.min(visible));
+            for (hit, expected) in found.top.iter().zip(&order) {
+                prop_assert!((hit.score - expected.1).abs() < 1e-12);
+            }
+            let best = scores.iter().zip(&cos_template)
+                .map(|(s, &t)| (1.0 - lambda) * s + lambda * f64::from(t)).fold(f64::NEG_INFINITY, f64::max);
+            match found.scaffold {
+                None => prop_assert_eq!(visible, 0),
+                Some((_, score)) => prop_assert!((score - best).abs() < 1e-12),
+            }
+        }
+    }
+}
+
+/// One entity is active with score 1; nothing else: the fast path must not skip a passage that mentions it.
+#[test]
+fn a_passage_without_bonus_keeps_its_dense_part() {
+    let mut data = graph_only(1, 2, &[(0, 1, 1.0)]);
+    data.occurrences = WeightedCsr::from_rows(&[vec![(1, 2f64.ln())]]);
+    for backend in backends() {
+        let corpus = backend.load(Arc::new(data.clone())).unwrap();
+        let active = [Active { entity: 0, score: 1.0, tier: 1 }];
+        let weights =
+            corpus.passage_weights(2.0, 0.05, &[PassageWeightQuery { similarities: &[1.0, 0.5], active: &active }]);
+        assert!((weights[0][0] - 0.1).abs() < 1e-7);
+        assert!((f64::from(weights[0][1]) - 0.05 * (1.0 + 2f64.ln()).ln()).abs() < 1e-7);
+    }
+}
