@@ -374,7 +374,9 @@ mod tests {
         for order in ["file", "reverse", "clustered", "spread", "shuffle:0", "shuffle:18446744073709551615"] {
             assert!(is_order(order), "{order}");
         }
-        for order in ["", "File", "shuffle", "shuffle:", "shuffle:x", "shuffle:+3", "shuffle:-1", "shuffle:18446744073709551616"] {
+        for order in
+            ["", "File", "shuffle", "shuffle:", "shuffle:x", "shuffle:+3", "shuffle:-1", "shuffle:18446744073709551616"]
+        {
             assert!(!is_order(order), "{order}");
         }
     }

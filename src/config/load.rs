@@ -33,7 +33,9 @@ impl RunConfig {
         let mut flat = Flat::new();
         for file in files {
             let path = file.as_ref();
-            let bytes = std::fs::read(path).map_err(|e| Error::io("read", path, e))?;
+            let bytes = std::fs::read(path).map_err(|e| {
+                Error::io("read the configuration", path, e).with_hint("configs/ holds configurations to start from")
+            })?;
             let text = std::str::from_utf8(&bytes).map_err(|e| {
                 Error::request(format!("{} is not UTF-8: byte {} is invalid", path.display(), e.valid_up_to()))
             })?;
@@ -99,7 +101,11 @@ fn read_layer(file: &str, text: &str, flat: &mut Flat) -> Result<()> {
         let line = text[..at.min(text.len())].rfind('\n').map_or(0, |n| n + 1);
         let found = text[line..].lines().next().unwrap_or_default().trim();
         let message = e.message().lines().collect::<Vec<_>>().join("; ");
-        located(file, text, Problem { at, message: format!("{message} in `{found}`"), hint: SYNTAX_HINT.into() })
+        located(
+            file,
+            text,
+            Problem { at, message: format!("{message}; the line is `{found}`"), hint: SYNTAX_HINT.into() },
+        )
     };
     // Twice: once for the places, once for the values.
     let places = DeTable::parse(text).map_err(syntax)?;
@@ -195,8 +201,8 @@ fn key_hint(key: &Key) -> String {
 }
 
 fn section_hint(section: &str) -> String {
-    let inside: Vec<_> = keys::KEYS.iter().filter(|key| key.section() == section).map(Key::leaf).collect();
-    format!("its keys are {}", inside.join(", "))
+    let inside = keys::KEYS.iter().filter_map(|key| key.name.strip_prefix(section)?.strip_prefix('.'));
+    format!("its keys are {}", inside.collect::<Vec<_>>().join(", "))
 }
 
 fn nearest_hint(unknown: &str) -> String {
@@ -248,7 +254,15 @@ mod tests {
     fn sets_go_over_the_file_and_take_toml_or_a_bare_word() {
         let config = from_text(
             "method = 'linear'\n[retrieve]\ntop_k = 7\ndamping = 0.25\n",
-            &["retrieve.top_k=9", "retrieve.propagation=matrix", "order=shuffle:3", "dataset.path=2024", "replay.timings = false", "generate.model=\"a b\"", "experience.alpha=1"],
+            &[
+                "retrieve.top_k=9",
+                "retrieve.propagation=matrix",
+                "order=shuffle:3",
+                "dataset.path=2024",
+                "replay.timings = false",
+                "generate.model=\"a b\"",
+                "experience.alpha=1",
+            ],
         )
         .unwrap();
         assert_eq!(config.method, Method::Linear);
@@ -278,12 +292,16 @@ mod tests {
             ("[retrieve]\ntopk = 3\n", "line 2, column 1: unknown key `retrieve.topk`", "`retrieve.top_k`"),
             ("lag = 1\n", "line 1, column 1: unknown key `lag`", "`replay.lag`"),
             ("[retreive]\ntop_k = 3\n", "line 1, column 2: unknown key `retreive`", "is `retrieve`"),
-            ("\n[experience]\nalpha = 2\n", "line 3, column 9: experience.alpha = 2, expected a number from 0 to 1", "equation 7"),
+            (
+                "\n[experience]\nalpha = 2\n",
+                "line 3, column 9: experience.alpha = 2, expected a number from 0 to 1",
+                "equation 7",
+            ),
             ("retrieve = 3\n", "line 1, column 12: retrieve = 3, expected a section", "top_k_sentence"),
             ("[method]\n", "line 1, column 2: method = a table, expected `vanilla`, ", "method"),
             ("seed = -1\n", "seed = -1, expected a whole number, at least 0", "seed"),
             ("[replay]\nlag = 4294967296\n", "replay.lag = 4294967296, expected a whole number, at least 1", "W"),
-            ("[replay]\nlag = 1\nlag = 2\n", "line 3, column 1: duplicate key in `lag = 2`", "once"),
+            ("[replay]\nlag = 1\nlag = 2\n", "line 3, column 1: duplicate key; the line is `lag = 2`", "once"),
             ("method = living\n", "line 1, column 10: ", "quotes"),
             ("\"replay.lag\" = 1\n", "unknown key `\"replay.lag\"`", "replay.lag"),
             ("x1 = 1\n[replay]\nlag = 0\n", "line 1, column 1: unknown key `x1`", "configs/default.toml"),
@@ -297,7 +315,10 @@ mod tests {
     #[test]
     fn a_wrong_set_names_key_value_and_expectation() {
         let cases = [
-            ("replay.lagg=1", "error: --set replay.lagg=1: unknown key `replay.lagg`\nhint: the nearest known key is `replay.lag`"),
+            (
+                "replay.lagg=1",
+                "error: --set replay.lagg=1: unknown key `replay.lagg`\nhint: the nearest known key is `replay.lag`",
+            ),
             ("replay.lag", "error: --set replay.lag has no value\nhint: write --set replay.lag=VALUE"),
             ("replay=1", "`replay` is a section, not a key\nhint: its keys are lag, block, limit, timings"),
             ("replay.lag=soon", "error: --set replay.lag=soon: expected a whole number, at least 1"),

@@ -9,6 +9,7 @@ pub mod keys;
 mod kinds;
 mod load;
 mod plan;
+#[cfg(test)]
 mod reference;
 mod sections;
 mod validate;

@@ -19,10 +19,10 @@ fn keys_with_defaults() -> Result<Vec<(&'static Key, String)>> {
 
 /// The text of `configs/default.toml`.
 pub(crate) fn default_toml() -> Result<String> {
-    let mut text = String::from(
-        "# Every key with its default; docs/configuration.md explains the columns. Generated: `just regen`.\n\
-         # Above each key: what it does; what it may hold; where the default comes from (paper, recovered from the\n\
-         # paper's tables, reference = LinearRAG's code, ours).\n",
+    let mut text = comment(
+        "Every key with its default. Above each: what it does, what it may hold, and where the default comes from (paper; \
+         recovered from the paper's tables; reference, LinearRAG's code; ours). Generated from src/config/keys.rs by \
+         `just regen`.",
     );
     let mut section = "";
     for (key, default) in keys_with_defaults()? {
@@ -30,9 +30,27 @@ pub(crate) fn default_toml() -> Result<String> {
             section = key.section();
             let _ = write!(text, "\n[{section}]");
         }
-        let _ = write!(text, "\n# {}; {}; {}\n{} = {default}\n", key.meaning, key.expected(), key.from, key.leaf());
+        let about =
+            comment(&format!("{}.", key.meaning)) + &comment(&format!("Holds {} ({}).", key.expected(), key.from));
+        let _ = write!(text, "\n{about}{} = {default}\n", key.leaf());
     }
     Ok(text)
+}
+
+/// `text` as comment lines of at most 110 characters.
+fn comment(text: &str) -> String {
+    let (mut out, mut width) = (String::new(), 0);
+    for word in text.split_whitespace() {
+        let length = word.chars().count() + 1;
+        if width == 0 || width + length > 110 {
+            out.push_str(if width == 0 { "#" } else { "\n#" });
+            width = 1;
+        }
+        out.push(' ');
+        out.push_str(word);
+        width += length;
+    }
+    out + "\n"
 }
 
 /// The text of `docs/configuration.md`.
@@ -43,7 +61,8 @@ pub(crate) fn configuration_md() -> Result<String> {
         if section != Some(key.section()) {
             section = Some(key.section());
             let title = if key.section().is_empty() { "Top level".into() } else { format!("`[{}]`", key.section()) };
-            let _ = write!(text, "\n## {title}\n\n| key | default | may hold | meaning | from |\n|---|---|---|---|---|\n");
+            let _ =
+                write!(text, "\n## {title}\n\n| key | default | may hold | meaning | from |\n|---|---|---|---|---|\n");
         }
         let _ = writeln!(
             text,

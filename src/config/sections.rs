@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::kinds::{
-    ActivationScale, AdjacentPassages, AnnotationSource, AnswerMarker, BackendKind, EntityText, GeneratorKind, GroundingKind,
-    JudgeKind, JudgeProfile, Normalize, PassagePrefix, Propagation, TemplateSimilarity,
+    ActivationScale, AdjacentPassages, AnnotationSource, AnswerMarker, BackendKind, EntityText, GeneratorKind,
+    GroundingKind, JudgeKind, JudgeProfile, Normalize, PassagePrefix, Propagation, TemplateSimilarity,
 };
 
 /// `[dataset]`

@@ -44,7 +44,9 @@ impl RunConfig {
                 "replay.block = {} is larger than replay.lag = {}",
                 self.replay.block, self.replay.lag
             ))
-            .with_hint("a block is computed with one state of the store, so it can be no longer than the lag; 0 takes the lag"));
+            .with_hint(
+                "a block is computed with one state of the store, so it can be no longer than the lag; 0 takes the lag",
+            ));
         }
         let needs_recording = [
             ("generate", self.generate.kind == GeneratorKind::Recorded, &self.generate.model),
@@ -52,8 +54,10 @@ impl RunConfig {
         ];
         for (section, recorded, model) in needs_recording {
             if recorded && model.is_empty() {
-                return Err(Error::request(format!("{section}.kind = \"recorded\" needs {section}.model, which is empty"))
-                    .with_hint(format!("set {section}.model to the file with the recording")));
+                return Err(Error::request(format!(
+                    "{section}.kind = \"recorded\" needs {section}.model, which is empty"
+                ))
+                .with_hint(format!("set {section}.model to the file with the recording")));
             }
         }
         Ok(())
@@ -108,7 +112,10 @@ mod tests {
     #[test]
     fn what_is_not_built_is_said_with_what_to_take_instead() {
         let found = complaint(|c| c.generate.kind = GeneratorKind::Api);
-        assert_eq!(found, "error: generate.kind = \"api\" is not built into this version\nhint: use `simulated` or `recorded`");
+        assert_eq!(
+            found,
+            "error: generate.kind = \"api\" is not built into this version\nhint: use `simulated` or `recorded`"
+        );
         assert!(complaint(|c| c.generate.kind = GeneratorKind::Gguf).contains("\"gguf\" is not built"));
         assert!(complaint(|c| c.gates.grounding.kind = GroundingKind::Nli).contains("\"nli\" is not built"));
         assert!(complaint(|c| c.judge.kind = JudgeKind::Api).contains("judge.kind = \"api\" is not built"));
