@@ -52,8 +52,11 @@ pub struct Key {
 
 /// More worker threads than any machine has cores are a slip of the pen.
 const MAX_THREADS: u64 = 1024;
-const COUNT: Values = Integer(1, u32::MAX as u64);
-const COUNT_OR_0: Values = Integer(0, u32::MAX as u64);
+const U32_MAX: u64 = u32::MAX as u64;
+/// TOML's largest integer.
+const I64_MAX: u64 = i64::MAX as u64;
+const COUNT: Values = Integer(1, U32_MAX);
+const COUNT_OR_0: Values = Integer(0, U32_MAX);
 const SHARE: Values = Number(Including(0.0), Including(1.0));
 const FROM_0: Values = Number(Including(0.0), Open);
 
@@ -68,7 +71,7 @@ pub const KEYS: &[Key] = &[
         "The system that is replayed: dense top-k; LinearRAG; LivingRAG; LivingRAG without fusion, without scaffolds, without gates"),
     key("order", Order, "ours",
         "Arrival order of the questions, the same for every method of a comparison"),
-    key("seed", Integer(0, i64::MAX as u64), "ours",
+    key("seed", Integer(0, I64_MAX), "ours",
         "Seed of everything drawn at random: simulated reader, bernoulli grounding"),
 
     key("dataset.path", Path, "ours",
@@ -254,7 +257,8 @@ impl Key {
             Switch => "`true` or `false`".into(),
             Order => "`file`, `shuffle:<seed>`, `reverse`, `clustered` or `spread`".into(),
             OneOf(words) => either(words),
-            Integer(low, high) if high >= u64::from(u32::MAX) => format!("a whole number, at least {low}"),
+            Integer(low, U32_MAX) => format!("a whole number from {low} to 2^32 - 1"),
+            Integer(low, I64_MAX) => format!("a whole number from {low} to 2^63 - 1"),
             Integer(low, high) => format!("a whole number from {low} to {high}"),
             Number(low, high) => match (low, high) {
                 (Including(a), Including(b)) => format!("a number from {a} to {b}"),

@@ -299,8 +299,12 @@ mod tests {
             ),
             ("retrieve = 3\n", "line 1, column 12: retrieve = 3, expected a section", "top_k_sentence"),
             ("[method]\n", "line 1, column 2: method = a table, expected `vanilla`, ", "method"),
-            ("seed = -1\n", "seed = -1, expected a whole number, at least 0", "seed"),
-            ("[replay]\nlag = 4294967296\n", "replay.lag = 4294967296, expected a whole number, at least 1", "W"),
+            ("seed = -1\n", "seed = -1, expected a whole number from 0 to 2^63 - 1", "seed"),
+            (
+                "[replay]\nlag = 4294967296\n",
+                "replay.lag = 4294967296, expected a whole number from 1 to 2^32 - 1",
+                "W",
+            ),
             ("[replay]\nlag = 1\nlag = 2\n", "line 3, column 1: duplicate key; the line is `lag = 2`", "once"),
             ("method = living\n", "line 1, column 10: ", "quotes"),
             ("\"replay.lag\" = 1\n", "unknown key `\"replay.lag\"`", "replay.lag"),
@@ -321,7 +325,7 @@ mod tests {
             ),
             ("replay.lag", "error: --set replay.lag has no value\nhint: write --set replay.lag=VALUE"),
             ("replay=1", "`replay` is a section, not a key\nhint: its keys are lag, block, limit, timings"),
-            ("replay.lag=soon", "error: --set replay.lag=soon: expected a whole number, at least 1"),
+            ("replay.lag=soon", "error: --set replay.lag=soon: expected a whole number from 1 to 2^32 - 1"),
             ("method=Living", "--set method=Living: expected `vanilla`, `linear`, `living`"),
             ("order=shuffle", "--set order=shuffle: expected `file`, `shuffle:<seed>`"),
         ];
