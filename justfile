@@ -1,0 +1,25 @@
+# Shortcuts; each recipe is plain cargo and works without just.
+
+# What continuous integration runs.
+default: ci
+
+ci:
+    .ci/run
+
+test:
+    cargo test
+
+lint:
+    cargo fmt --check
+    cargo clippy --all-targets -- -D warnings
+
+demo:
+    cargo run --release -- demo
+
+bench:
+    cargo bench
+
+# Refreshes generated documents and snapshots; look at the difference before committing it.
+regen:
+    LIVINGRAG_REGEN=1 cargo test --lib config::reference
+    INSTA_UPDATE=always cargo test

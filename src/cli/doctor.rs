@@ -1,0 +1,82 @@
+//! `livingrag doctor`: what was built and what this machine has.
+//!
+//! In: the build and the machine. Out: one line a fact on standard output; what cannot be found out is said to be unknown.
+
+use std::fs;
+use std::num::NonZero;
+use std::thread::available_parallelism;
+
+use clap::Args;
+
+use super::{Global, output};
+use crate::Result;
+
+/// Says what was built, and what this machine has
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  livingrag doctor")]
+pub struct DoctorArgs {}
+
+/// Prints the facts.
+pub fn doctor(_args: &DoctorArgs, global: &Global) -> Result<()> {
+    let cores = available_parallelism().map_or(1, NonZero::get);
+    let threads = match global.threads {
+        None | Some(0) => format!("{cores} (one a core)"),
+        Some(n) => n.to_string(),
+    };
+    let profile = if cfg!(debug_assertions) { "debug (slow; build with --release to measure)" } else { "release" };
+    let facts = [
+        ("livingrag", env!("CARGO_PKG_VERSION").to_owned()),
+        ("build", profile.to_owned()),
+        ("features", "none".to_owned()),
+        ("target", format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS)),
+        ("cpu", cpu_model(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default()).unwrap_or_else(unknown)),
+        ("cores", cores.to_string()),
+        ("memory", memory_available(&fs::read_to_string("/proc/meminfo").unwrap_or_default()).unwrap_or_else(unknown)),
+        ("backend cpu", "available".to_owned()),
+        ("backend cuda", "not built in".to_owned()),
+        ("readers", "simulated, recorded".to_owned()),
+        ("grounding", "lexical, bernoulli".to_owned()),
+        ("threads", threads),
+        ("results", "results/ in the working directory, unless --out says otherwise".to_owned()),
+    ];
+    let mut out = output::Data::stdout();
+    for (name, fact) in facts {
+        out.line(&format!("{name:<13} {fact}"))?;
+    }
+    out.finish()
+}
+
+fn unknown() -> String {
+    "unknown".into()
+}
+
+/// The model name in the text of /proc/cpuinfo; some architectures give none.
+fn cpu_model(cpuinfo: &str) -> Option<String> {
+    let line = cpuinfo.lines().find(|line| line.starts_with("model name"))?;
+    line.split_once(':').map(|(_, name)| name.trim().to_owned())
+}
+
+/// `12.3 of 16.0 GiB available`, from the text of /proc/meminfo.
+fn memory_available(meminfo: &str) -> Option<String> {
+    let gib = |name: &str| {
+        let line = meminfo.lines().find(|line| line.starts_with(name))?;
+        let kib: f64 = line.split_whitespace().nth(1)?.parse().ok()?;
+        Some(kib / f64::from(1 << 20))
+    };
+    Some(format!("{:.1} of {:.1} GiB available", gib("MemAvailable:")?, gib("MemTotal:")?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn facts_are_read_from_proc() {
+        let cpuinfo = "processor\t: 0\nmodel name\t: Example CPU @ 2.00GHz\n";
+        assert_eq!(cpu_model(cpuinfo).as_deref(), Some("Example CPU @ 2.00GHz"));
+        assert_eq!(cpu_model("processor : 0\n"), None);
+        let meminfo = "MemTotal:       16777216 kB\nMemFree:  1 kB\nMemAvailable:   12897485 kB\n";
+        assert_eq!(memory_available(meminfo).as_deref(), Some("12.3 of 16.0 GiB available"));
+        assert_eq!(memory_available("MemTotal: many kB\n"), None);
+    }
+}

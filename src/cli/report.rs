@@ -1,0 +1,52 @@
+//! `livingrag report`: tables from traces alone.
+//!
+//! In: results folders. Out: tables as files, or Markdown on standard output.
+
+use std::path::PathBuf;
+
+use clap::builder::PossibleValuesParser;
+use clap::{Args, ValueEnum};
+
+use super::Global;
+use crate::{Error, Result};
+
+/// Tables that can be made, by the paper's number; `recall` has none there.
+pub const TABLES: [&str; 7] = ["1", "2", "3", "4", "6", "16", "recall"];
+
+/// What a table is written as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Markdown
+    Md,
+    /// Comma-separated values, with unrounded numbers
+    Csv,
+}
+
+/// Makes tables from the traces of finished runs
+///
+/// Reads traces only: no dataset, index or model is needed.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  livingrag report results/mine\n  \
+                        livingrag report results/a results/b --out tables --format md,csv --tables 2,3")]
+pub struct ReportArgs {
+    /// Results folders: of one run, or of many
+    #[arg(required = true, value_name = "RESULTS-DIR")]
+    pub results: Vec<PathBuf>,
+    /// Where the files go [default: report/ in the first results folder]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Which forms are written
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "md,csv")]
+    pub format: Vec<Format>,
+    /// Which tables are made [default: all that the traces allow]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = PossibleValuesParser::new(TABLES))]
+    pub tables: Vec<String>,
+    /// Also reports runs that are not finished, marked as such
+    #[arg(long)]
+    pub partial: bool,
+}
+
+/// Makes the tables.
+pub fn report(_args: &ReportArgs, _global: &Global) -> Result<()> {
+    Err(Error::work("report is not wired yet"))
+}
