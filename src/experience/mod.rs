@@ -1,1 +1,4 @@
 //! Under construction.
+
+pub mod summary;
+pub mod template;
