@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::Note;
 use super::source::{Layout, Source, file_name, json_error};
@@ -14,8 +14,6 @@ use crate::error::{Error, Result};
 
 /// Labels that the index and the linking of questions leave out (spec 2.1).
 pub const DROPPED_LABELS: [&str; 2] = ["ORDINAL", "CARDINAL"];
-
-use serde::{Deserialize, Serialize};
 
 /// One entity mention.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

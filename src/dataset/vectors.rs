@@ -81,6 +81,17 @@ impl<'a> VectorIndex<'a> {
     }
 }
 
+/// The encoder that a vector file names.
+///
+/// # Errors
+/// The file is missing, no Parquet, or names none.
+pub fn read_encoder(path: &Path) -> Result<String> {
+    let file = File::open(path).map_err(|e| Error::io("read", path, e))?;
+    let builder = ParquetRecordBatchReaderBuilder::try_new(file)
+        .map_err(|e| Error::request(format!("{} cannot be read as Parquet", path.display())).with_source(e))?;
+    Ok(Metadata::of(path, builder.schema())?.encoder)
+}
+
 /// [`read_with_notes`] without the notes.
 pub fn read(path: &Path) -> Result<VectorTable> {
     read_with_notes(path).map(|(table, _)| table)

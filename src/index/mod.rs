@@ -3,8 +3,8 @@
 //! In: a dataset folder with its annotations and vectors ([`build`]). Out: an index folder ([`files`]) with a fingerprint of
 //! everything that went into it, and [`Index`] with the matrices a backend takes.
 
-//TMP pub mod build;
-//TMP pub mod files;
+pub mod build;
+pub mod files;
 pub mod graph;
 pub mod occurrences;
 

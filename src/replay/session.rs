@@ -99,7 +99,7 @@ impl Session {
             .questions
             .iter()
             .map(|q| {
-                let texts = q.mentions.iter().filter_map(|m| entity_text(&m.text, &m.label, index.meta.options.entity_text));
+                let texts = q.mentions.iter().filter_map(|m| entity_text(m, index.meta.options.entity_text));
                 let mut ids: Vec<u32> = texts
                     .map(|text| {
                         let next = numbers.len() as u32;
