@@ -103,6 +103,16 @@ pub enum Propagation {
     Matrix,
 }
 
+impl Propagation {
+    /// The name in configurations and traces.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Bfs => "bfs",
+            Self::Matrix => "matrix",
+        }
+    }
+}
+
 /// `normalize` of equation 8.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "snake_case")]

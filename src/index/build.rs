@@ -56,6 +56,7 @@ pub fn fingerprint(dataset: &Dataset, options: &IndexOptions) -> Result<(BTreeMa
 /// The vectors of one kind of text, checked against the encoder of those read before.
 struct VectorReader<'a> {
     folder: &'a Path,
+    notes: Vec<Note>,
     encoder: Option<(String, usize, Option<usize>, &'static str)>,
 }
 
@@ -68,7 +69,14 @@ impl VectorReader<'_> {
                  with --set index.annotations=none only passages and questions are needed",
             ));
         }
-        let table = vectors::read(&path)?;
+        let (table, notes) = vectors::read_with_notes(&path)?;
+        self.notes.extend(notes);
+        if table.is_constant() {
+            self.notes.push(Note {
+                code: "constant_vectors",
+                text: format!("{}: all texts have the same vector, so every ranking is the same", path.display()),
+            });
+        }
         match &self.encoder {
             None => self.encoder = Some((table.encoder.clone(), table.dim, table.truncated_at_tokens, kind)),
             Some((encoder, dim, _, first)) if *encoder != table.encoder || *dim != table.dim => {
@@ -163,7 +171,7 @@ pub fn build(dataset: &Dataset, options: &IndexOptions) -> Result<Index> {
     }
     let (questions, question_entities) = index_questions(dataset, &mentions, options);
 
-    let mut reader = VectorReader { folder: &dataset.folder, encoder: None };
+    let mut reader = VectorReader { folder: &dataset.folder, notes: Vec::new(), encoder: None };
     let passage_vectors = reader.rows("passages", &as_views(&texts))?;
     let question_vectors = reader.rows("questions", &as_views(&question_texts))?;
     let empty = Matrix::new(passage_vectors.dim(), Vec::new());
@@ -186,6 +194,7 @@ pub fn build(dataset: &Dataset, options: &IndexOptions) -> Result<Index> {
     };
     let occurrences = occurrences::count(&graph.entities, &texts)?;
 
+    notes.append(&mut reader.notes);
     let (encoder, dim, truncated_at_tokens, _) = reader.encoder.unwrap_or_default();
     let meta = IndexMeta {
         version: INDEX_VERSION,

@@ -3,9 +3,10 @@
 //! In: an [`Index`], a backend and [`RetrieveConfig`]. Out: [`Retrieved`] with its inner state. Knows no store: an activation vector
 //! comes in, an activation vector goes out. `linear` is LinearRAG (spec 2), `vanilla` dense top-k.
 
-//TMP pub mod export;
+pub mod export;
 pub mod length_norm;
 pub mod prepared;
+pub mod recall;
 
 use serde::{Deserialize, Serialize};
 
