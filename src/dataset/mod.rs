@@ -190,12 +190,8 @@ impl Dataset {
     /// Passage texts as they are embedded, counted and annotated: with `index_prefix` each is `"{i}:{text}"`, the
     /// reference's form, else the bare text.
     pub fn passage_texts(&self, index_prefix: bool) -> Vec<String> {
-        let texts = self.passages.iter().map(|p| p.text.as_str()).enumerate();
-        if index_prefix {
-            texts.map(|(i, text)| format!("{i}:{text}")).collect()
-        } else {
-            texts.map(|(_, text)| text.to_owned()).collect()
-        }
+        let texts = self.passages.iter().enumerate();
+        texts.map(|(i, p)| if index_prefix { format!("{i}:{}", p.text) } else { p.text.clone() }).collect()
     }
 
     /// Question texts, in stream order.
@@ -216,3 +212,7 @@ fn fingerprint<'a>(files: impl Iterator<Item = &'a Source>) -> String {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used)]
 mod tests;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used)]
+mod real_data;

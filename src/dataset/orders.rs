@@ -99,7 +99,7 @@ fn groups(
 
 /// Leader clustering: in file order, each question joins the group whose first question is most like it (ties: the earlier
 /// group) if their cosine is at least [`ALIKE`], else it begins a group.
-fn like_groups(n: usize, similarity: &dyn Fn(usize, usize) -> f32) -> Vec<Vec<usize>> {
+pub(super) fn like_groups(n: usize, similarity: &dyn Fn(usize, usize) -> f32) -> Vec<Vec<usize>> {
     let mut groups: Vec<Vec<usize>> = Vec::new();
     for question in 0..n {
         let mut best = (ALIKE, None);

@@ -293,4 +293,20 @@ mod tests {
         let error = read(b"{\"a\": 1}", Layout::Json).unwrap().records().unwrap_err();
         assert!(error.to_string().ends_with("holds an object where a list of records belongs"), "{error}");
     }
+
+    proptest::proptest! {
+        /// Any sequence of UTF-16 units written as escapes reads as the standard library's lossy decoding of it.
+        #[test]
+        fn surrogates_are_decoded_as_lossy_utf_16(
+            units in proptest::collection::vec(
+                proptest::prop_oneof![0xD800_u16..0xE000, 0x20_u16..0x7F, proptest::prelude::any::<u16>()],
+                0..20,
+            ),
+        ) {
+            let escapes: String = units.iter().map(|u| format!("\\u{u:04x}")).collect();
+            let (repaired, _) = replace_lone_surrogates(format!("[\"{escapes}\"]"), Layout::Json);
+            let read: Vec<String> = serde_json::from_str(&repaired).unwrap();
+            proptest::prop_assert_eq!(&read[0], &String::from_utf16_lossy(&units));
+        }
+    }
 }

@@ -5,6 +5,7 @@
 //! two entities; the question side is lower-cased, so both ask for "nasa", which links to the nearest entity by vector.
 
 use std::collections::HashSet;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
@@ -40,6 +41,11 @@ impl TextKind {
             Self::Questions => "questions",
             Self::QuestionEntities => "question_entities",
         }
+    }
+
+    /// Where the vectors of these texts lie beside a dataset.
+    pub fn vector_file(self, folder: &Path) -> PathBuf {
+        folder.join("embeddings").join(format!("{}.parquet", self.as_str()))
     }
 }
 
