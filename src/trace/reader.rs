@@ -252,8 +252,9 @@ mod tests {
         let a = run_folder(root.path(), "a", 2);
         fs::create_dir(root.path().join("notes")).unwrap();
         let sweep = root.path().to_path_buf();
-        assert_eq!(find_run_folders(&[b.join(TRACES_FILE)]).unwrap(), [b.clone()]);
-        assert_eq!(find_run_folders(std::slice::from_ref(&sweep)).unwrap(), [a.clone(), b.clone()]);
+        let found = |path: &Path| find_run_folders(&[path.to_path_buf()]).unwrap();
+        assert_eq!(found(&b.join(TRACES_FILE)), vec![b.clone()]);
+        assert_eq!(found(&sweep), [a.clone(), b.clone()]);
         assert_eq!(find_run_folders(&[b.clone(), sweep.clone(), a.clone()]).unwrap(), [b, a]);
         let (runs, left_out) = read_runs(&[sweep], false).unwrap();
         assert_eq!(runs.iter().map(|r| r.rows.len()).collect::<Vec<_>>(), [2, 3]);
