@@ -86,15 +86,16 @@ fn across(position: f64) -> f64 {
 impl Chart {
     /// The SVG text.
     pub fn svg(&self) -> String {
-        let top = nice_ceiling(self.series.iter().flat_map(|s| s.points.iter().map(|p| p.1)).fold(0.0, f64::max));
+        let highest = self.series.iter().flat_map(|s| s.points.iter().map(|p| p.1)).fold(0.0, f64::max);
+        let (top, ticks) = axis(highest);
         let up = |value: f64| HEIGHT - BOTTOM - value / top * (HEIGHT - TOP - BOTTOM);
         let mut out = String::new();
         // Writing to a string cannot fail.
-        let _ = self.write(&mut out, top, &up);
+        let _ = self.write(&mut out, top, ticks, &up);
         out
     }
 
-    fn write(&self, out: &mut String, top: f64, up: &dyn Fn(f64) -> f64) -> std::fmt::Result {
+    fn write(&self, out: &mut String, top: f64, ticks: u32, up: &dyn Fn(f64) -> f64) -> std::fmt::Result {
         writeln!(
             out,
             r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}pt" height="{HEIGHT}pt" font-family="Helvetica, Arial, sans-serif" font-size="6.5" fill="{GREY}">"#
@@ -108,8 +109,8 @@ impl Chart {
             across(0.1) - x0,
             bottom - TOP
         )?;
-        for i in 0..=4 {
-            let value = top * f64::from(i) / 4.0;
+        for i in 0..=ticks {
+            let value = top * f64::from(i) / f64::from(ticks);
             let y = up(value);
             writeln!(out, r##"<path d="M{x0:.1} {y:.1}H{x1:.1}" stroke="#dddddd" stroke-width="0.5"/>"##)?;
             writeln!(
@@ -195,14 +196,16 @@ fn polygon(out: &mut String, living_minus_linear: f64, corners: &[(f64, f64)]) -
     writeln!(out, r#"<polygon points="{}" fill="{colour}" fill-opacity="0.22"/>"#, points.join(" "))
 }
 
-/// The smallest of 1, 2, 2.5, 4, 5, 8 times a power of ten that is not below `x`; 1 for nothing.
-fn nice_ceiling(x: f64) -> f64 {
-    if x <= 0.0 {
-        return 1.0;
+/// Upper end of the value axis and its number of steps: the smallest of 1, 2, 2.5, 4, 5, 8 times a power of ten that is not below
+/// `highest`, cut so that every step is a round number; (1, 5) for nothing.
+fn axis(highest: f64) -> (f64, u32) {
+    if highest <= 0.0 {
+        return (1.0, 5);
     }
-    let power = 10f64.powf(x.log10().floor());
-    let step = [1.0, 2.0, 2.5, 4.0, 5.0, 8.0, 10.0].into_iter().find(|s| s * power >= x);
-    step.unwrap_or(10.0) * power
+    let power = 10f64.powf(highest.log10().floor());
+    let ends = [(1.0, 5), (2.0, 4), (2.5, 5), (4.0, 4), (5.0, 5), (8.0, 4)];
+    let (end, steps) = ends.into_iter().find(|(end, _)| end * power >= highest).unwrap_or((10.0, 5));
+    (end * power, steps)
 }
 
 fn tick(value: f64) -> String {
@@ -229,9 +232,18 @@ mod tests {
     }
 
     #[test]
-    fn the_axis_ends_at_a_round_number() {
-        for (x, top) in [(0.0, 1.0), (906.4, 1000.0), (1067.6, 2000.0), (549.0, 800.0), (3.0, 4.0), (0.02, 0.02)] {
-            assert!((nice_ceiling(x) - top).abs() < 1e-12, "{x}");
+    fn the_axis_ends_and_steps_at_round_numbers() {
+        for (highest, end, steps) in [
+            (0.0, 1.0, 5),
+            (906.4, 1000.0, 5),
+            (1067.6, 2000.0, 4),
+            (2223.8, 2500.0, 5),
+            (549.0, 800.0, 4),
+            (3.0, 4.0, 4),
+            (0.02, 0.02, 4),
+        ] {
+            let found = axis(highest);
+            assert!((found.0 - end).abs() < 1e-12 && found.1 == steps, "{highest}: {found:?}");
         }
     }
 

@@ -58,7 +58,7 @@ fn simulated(runs: &[&Run]) -> Option<String> {
     (count > 0).then(|| {
         format!(
             "**Simulated reader** in {count} of {} runs: no model was asked. Its answers are made from the gold data, so accuracies, \
-             tokens and costs of these runs say nothing about a language model; retrieval, gates and store use are real.",
+             tokens and costs of these runs say nothing about a language model.",
             runs.len()
         )
     })

@@ -245,6 +245,14 @@ mod tests {
         result.unwrap_err().to_string()
     }
 
+    /// The file was written by version 0.1.0 from these rows and must stay readable as long as the schema version is 1.
+    #[test]
+    fn a_file_of_schema_version_1_stays_readable() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/traces/schema-version-1.parquet");
+        let rows: Vec<TraceRow> = (1..=4).map(fixture::row).collect();
+        assert_eq!(read_rows::<TraceRow>(&path).unwrap(), rows);
+    }
+
     #[test]
     fn a_file_a_run_a_sweep_and_several_name_the_same_runs() {
         let root = tempfile::tempdir().unwrap();

@@ -258,10 +258,10 @@ pub fn coverage(runs: &[&Run]) -> Option<Table> {
     let columns = vec![
         Column::numbers("stored", "Stored"),
         Column::numbers("selections", "Top-K selections"),
-        Column::numbers("selected_percent", "Coverage (%)"),
+        Column::numbers("selected_percent", "Selected (%)"),
         Column::raw("selected"),
         Column::numbers("scaffold_uses", "Scaffold uses"),
-        Column::numbers("scaffolded_percent", "Coverage (%)"),
+        Column::numbers("scaffolded_percent", "Used as scaffold (%)"),
         Column::raw("scaffolded"),
         Column::numbers("max_uses", "Max uses"),
     ];
@@ -294,6 +294,6 @@ pub fn coverage(runs: &[&Run]) -> Option<Table> {
             out.push_published(dataset, row);
         }
     }
-    out.table.note("Coverage: stored experiences selected at least once.");
+    out.table.note("Percentages are coverage: stored experiences selected, or used as a scaffold, at least once.");
     out.table.if_any()
 }

@@ -19,7 +19,7 @@ pub fn linear_and_living(runs: &[&Run]) -> Option<Table> {
     for (key, title) in [("prompt", "Prompt"), ("completion", "Completion"), ("cost_usd", "Run cost")] {
         columns.push(Column::numbers(format!("{key}_linear"), format!("{title}, linear")));
         columns.push(Column::numbers(format!("{key}_living"), format!("{title}, living")));
-        columns.push(Column::numbers(format!("{key}_change"), "Δ %"));
+        columns.push(Column::numbers(format!("{key}_change"), format!("{title}, Δ %")));
         columns.push(Column::raw(format!("{key}_linear_known")));
         columns.push(Column::raw(format!("{key}_living_known")));
     }
@@ -66,7 +66,7 @@ fn total_usd(cost: Known) -> Value {
 fn note_known(table: &mut Table, run: &Run, t: &Tokens) {
     let id = &run.head().run_id;
     for (what, k) in [("prompt tokens", t.prompt), ("completion tokens", t.completion), ("cost", t.cost_usd)] {
-        if k.known < k.of {
+        if k.known > 0 && k.known < k.of {
             table.note(format!("{id}: {what} known of {} of {} queries; means are over those.", k.known, k.of));
         }
     }
