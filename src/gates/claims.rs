@@ -32,9 +32,10 @@ const REFUSALS: [&str; 6] = ["not", "no", "none", "unknown", "unclear", "insuffi
 
 /// Claims of the explanation, then of the answer.
 ///
-/// The explanation is cut into sentences, lines and semicolon parts; list marks, labels (`Thought:`), bold marks, the bars
-/// of triples, leading connectives (`Therefore,`) and references to the source (`The context states that`) go, since no
-/// passage speaks of itself. Dropped are questions, lead-ins that end in a colon, and pieces without a content word.
+/// The explanation is cut into sentences, lines and semicolon parts; list marks, labels (`Thought:`), bold marks, link
+/// targets, the bars of triples, leading connectives (`Therefore,`) and references to the source (`The context states
+/// that`) go, since no passage speaks of itself. Dropped are questions, lead-ins that end in a colon, and pieces without a
+/// content word.
 ///
 /// An answer that states something (a verb among three or more words, or eight words) is cut the same way. A short span
 /// says nothing an NLI model could check, and `The answer is X` no passage entails. It is mostly stated in the explanation
@@ -82,7 +83,7 @@ impl Claims {
 
 /// The claim a sentence or clause makes, if it makes one.
 fn claim_of(piece: &str) -> Option<String> {
-    let bare = piece.replace("**", "").replace(" | ", " ");
+    let bare = without_links(piece).replace("**", "").replace(" | ", " ");
     let mut text = strip_list_marker(&bare);
     while let Some((label, rest)) = text.split_once(':') {
         if !LABELS.contains(&label.trim().to_lowercase().as_str()) {
@@ -98,6 +99,24 @@ fn claim_of(piece: &str) -> Option<String> {
     let text = without_source(text).trim_end_matches(';').trim_end();
     let speaks = tokens(text).iter().any(|word| !is_stop_word(word) && word.contains(char::is_alphabetic));
     (speaks && !text.ends_with([':', '?'])).then(|| capitalized(text))
+}
+
+/// `text` with every Markdown link `[words](http…)` reduced to its words.
+fn without_links(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(open) = rest.find('[') {
+        let link = rest[open..].find(']').and_then(|length| {
+            let target = rest[open + length + 1..].trim_start_matches(' ').strip_prefix('(')?;
+            let end = target.find(')').filter(|_| target.starts_with("http"))?;
+            Some((&rest[open + 1..open + length], &target[end + 1..]))
+        });
+        let (words, tail) = link.unwrap_or((&rest[open..=open], &rest[open + 1..]));
+        out.push_str(&rest[..open]);
+        out.push_str(words);
+        rest = tail;
+    }
+    out + rest
 }
 
 /// `text` without a leading `The context states that` or `According to the context,`.
@@ -161,6 +180,18 @@ mod tests {
             ["Åse sang.", "Oslo is old.", "The context is long."]
         );
         assert_eq!(extract("Triplets:\nVance | died | April 14, 1894", ""), ["Vance died April 14, 1894"]);
+    }
+
+    #[test]
+    fn links_are_reduced_to_their_words() {
+        assert_eq!(
+            extract(
+                "Go to [Accept [old] Payments] (https://x.com/?a=2%20b) or [Help](https://y.com). See [1] (now) [.",
+                ""
+            ),
+            ["Go to [Accept [old] Payments] (https://x.com/?a=2%20b) or Help.", "See [1] (now) [."]
+        );
+        assert_eq!(extract("Click [Save](http://x.com/1) and [Menü] (http://y.com).", ""), ["Click Save and Menü."]);
     }
 
     #[test]
