@@ -103,16 +103,6 @@ pub enum Propagation {
     Matrix,
 }
 
-impl Propagation {
-    /// The name in configurations and traces.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Bfs => "bfs",
-            Self::Matrix => "matrix",
-        }
-    }
-}
-
 /// `normalize` of equation 8.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "snake_case")]
@@ -226,4 +216,26 @@ pub enum BackendKind {
     Cpu,
     /// CUDA or an error.
     Cuda,
+}
+
+/// Gives a setting its name in configurations, traces and manifests.
+macro_rules! names {
+    ($($kind:ident { $($variant:ident => $name:literal),+ $(,)? })+) => {$(
+        impl $kind {
+            /// The name in configurations, traces and manifests.
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)+
+                }
+            }
+        }
+    )+};
+}
+
+names! {
+    AnnotationSource { File => "file", None => "none" }
+    AdjacentPassages { All => "all", SameDocument => "same_document", None => "none" }
+    Propagation { Bfs => "bfs", Matrix => "matrix" }
+    TemplateSimilarity { Auto => "auto", Embedding => "embedding", Tokens => "tokens" }
+    BackendKind { Auto => "auto", Cpu => "cpu", Cuda => "cuda" }
 }

@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::backend::{Matrix, RetrievalData};
-use crate::config::{AnnotationSource, PassagePrefix};
+use crate::config::{AnnotationSource, EntityText, PassagePrefix};
 use crate::dataset::annotations::{self, PassageAnnotation, QuestionAnnotation};
+use crate::dataset::texts::{TextKind, index_texts};
 use crate::dataset::vectors::{self, VectorTable};
 use crate::dataset::{ANNOTATIONS_FILE, Dataset, Note, QUESTION_ENTITIES_FILE};
 use crate::index::graph::{self, entity_text};
@@ -127,17 +128,19 @@ impl VectorReader<'_> {
     }
 }
 
-/// Builds the index of a dataset.
-///
-/// # Errors
-/// Missing or contradictory annotations and vectors; each names its file.
-pub fn build(dataset: &Dataset, options: &IndexOptions) -> Result<Index> {
-    let (inputs, fingerprint) = fingerprint(dataset, options)?;
+/// The texts of a dataset with the annotations that options ask for.
+struct Annotated {
+    texts: Vec<String>,
+    question_texts: Vec<String>,
+    passages: Vec<PassageAnnotation>,
+    mentions: Vec<QuestionAnnotation>,
+    notes: Vec<Note>,
+}
+
+fn annotated(dataset: &Dataset, options: &IndexOptions) -> Result<Annotated> {
     let mut notes: Vec<Note> = Vec::new();
     let texts = dataset.passage_texts(options.passage_prefix == PassagePrefix::Index);
-    let titles: Vec<Option<&str>> = dataset.passages.iter().map(|p| p.title.as_deref()).collect();
-
-    let passages: Vec<PassageAnnotation> = match options.annotations {
+    let passages = match options.annotations {
         AnnotationSource::None => Vec::new(),
         AnnotationSource::File => {
             let (read, found) =
@@ -147,21 +150,49 @@ pub fn build(dataset: &Dataset, options: &IndexOptions) -> Result<Index> {
         }
     };
     let question_texts = dataset.question_texts();
-    let mentions: Vec<QuestionAnnotation> = {
-        let path = dataset.folder.join(QUESTION_ENTITIES_FILE);
-        // Without a graph the mentions serve masking only, so they may be absent.
-        if options.annotations == AnnotationSource::None && !path.is_file() {
-            vec![QuestionAnnotation::default(); question_texts.len()]
-        } else {
-            let (read, found) = annotations::read_questions(
-                &annotation_file(&dataset.folder, QUESTION_ENTITIES_FILE)?,
-                &question_texts,
-            )?;
-            notes.extend(found);
-            read
-        }
+    let path = dataset.folder.join(QUESTION_ENTITIES_FILE);
+    // Without a graph the mentions serve masking only, so they may be absent.
+    let mentions = if options.annotations == AnnotationSource::None && !path.is_file() {
+        vec![QuestionAnnotation::default(); question_texts.len()]
+    } else {
+        let (read, found) =
+            annotations::read_questions(&annotation_file(&dataset.folder, QUESTION_ENTITIES_FILE)?, &question_texts)?;
+        notes.extend(found);
+        read
     };
+    Ok(Annotated { texts, question_texts, passages, mentions, notes })
+}
 
+/// Every text that needs a vector, and the questions' mentions, from which masked questions are made.
+pub struct Texts {
+    /// (kind, text), distinct within a kind.
+    pub index: Vec<(TextKind, String)>,
+    /// One a question.
+    pub mentions: Vec<QuestionAnnotation>,
+}
+
+/// The texts of a dataset under these options.
+///
+/// # Errors
+/// Missing or contradictory annotations.
+pub fn texts(dataset: &Dataset, options: &IndexOptions) -> Result<Texts> {
+    let a = annotated(dataset, options)?;
+    let of_graph = match options.annotations {
+        AnnotationSource::None => &[],
+        AnnotationSource::File => a.mentions.as_slice(),
+    };
+    let trim = options.entity_text == EntityText::Trim;
+    Ok(Texts { index: index_texts(&a.texts, &a.passages, &a.question_texts, of_graph, trim), mentions: a.mentions })
+}
+
+/// Builds the index of a dataset.
+///
+/// # Errors
+/// Missing or contradictory annotations and vectors; each names its file.
+pub fn build(dataset: &Dataset, options: &IndexOptions) -> Result<Index> {
+    let (inputs, fingerprint) = fingerprint(dataset, options)?;
+    let Annotated { texts, question_texts, passages, mentions, mut notes } = annotated(dataset, options)?;
+    let titles: Vec<Option<&str>> = dataset.passages.iter().map(|p| p.title.as_deref()).collect();
     let graph = graph::build(&texts, &titles, &passages, options.adjacent_passages, options.entity_text);
     if graph.entities.is_empty() {
         notes.push(Note {

@@ -1,9 +1,8 @@
-//! One dataset with everything its runs share: index on a backend, base rankings, masked questions, sentences of passages.
+//! One dataset with everything its runs share: index on a backend, base rankings, masked questions.
 //!
 //! In: [`Dataset`], [`Index`], a backend. Out: store-independent results, each computed once however many runs ask for it.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::backend::Backend;
@@ -15,7 +14,6 @@ use crate::index::graph::entity_text;
 use crate::math::tfidf::{TfidfModel, TokenCounts};
 use crate::replay::opportunity::{Opportunity, Traits, opportunities};
 use crate::retrieve::{Prepared, Retrieved};
-use crate::text::sentences;
 use crate::{Error, Result, backend};
 
 /// Rankings that no store can change, filled as they are asked for.
@@ -65,7 +63,6 @@ pub struct Session {
     template_rows: Option<Vec<usize>>,
     base: Mutex<BTreeMap<String, Arc<BaseRankings>>>,
     streams: Mutex<BTreeMap<String, Arc<Stream>>>,
-    sentences: Vec<OnceLock<Vec<Range<usize>>>>,
 }
 
 /// A key that two equal configurations share.
@@ -113,7 +110,6 @@ impl Session {
             .collect();
         let token_counts = templates.iter().map(|t| TokenCounts::of(t)).collect();
         let template_rows = templates.iter().map(|t| index.template_rows.get(t).copied()).collect();
-        let n_passages = dataset.passages.len();
         Ok(Self {
             prepared: Prepared::new(index, backend, lengths)?,
             dataset,
@@ -123,7 +119,6 @@ impl Session {
             template_rows,
             base: Mutex::default(),
             streams: Mutex::default(),
-            sentences: std::iter::repeat_with(OnceLock::new).take(n_passages).collect(),
         })
     }
 
@@ -217,11 +212,6 @@ impl Session {
             }
             _ => self.token_counts[a].cosine(&self.token_counts[b]) as f32,
         }
-    }
-
-    /// Sentences of a passage as byte ranges of its text, split once.
-    pub fn sentences(&self, passage: usize) -> &[Range<usize>] {
-        self.sentences[passage].get_or_init(|| sentences::split(&self.dataset.passages[passage].text))
     }
 }
 
