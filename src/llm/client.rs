@@ -28,7 +28,7 @@ const MOST_ERROR_TEXT: usize = 300;
 
 /// An honest text has four or five bytes a token. A prompt of which the endpoint counted less than one token in this many bytes
 /// was probably cut.
-const BYTES_PER_TOKEN_OF_A_CUT_PROMPT: u64 = 9;
+const BYTES_PER_TOKEN_OF_A_CUT_PROMPT: u64 = 7;
 
 /// How a client behaves.
 #[derive(Debug, Clone, PartialEq)]

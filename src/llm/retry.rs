@@ -54,8 +54,8 @@ impl RetryPolicy {
 /// What `retry-after-ms` or `Retry-After` (seconds or a date) ask for; `None` when neither is there or can be read.
 pub(super) fn asked_pause(after: Option<&str>, after_ms: Option<&str>, unix_seconds: i64) -> Option<Duration> {
     let number = |text: &str, unit: f64| {
-        let seconds = text.trim().parse::<f64>().ok()? * unit;
-        Duration::try_from_secs_f64(seconds.max(0.0)).ok()
+        let seconds = text.trim().parse::<f64>().ok().filter(|n| n.is_finite())?;
+        Duration::try_from_secs_f64((seconds * unit).max(0.0)).ok()
     };
     after_ms.and_then(|text| number(text, 1e-3)).or_else(|| {
         let text = after?;
