@@ -1,7 +1,7 @@
 //! The request cache under the client: nothing is asked twice, nothing paid is lost, caps stop cleanly.
 
 #![cfg(feature = "llm")]
-#![allow(clippy::unwrap_used, clippy::expect_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
 
 mod fault_server;
 

@@ -9,8 +9,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fault_server::{FaultServer, Play, Seen, TestClock, call, completion, error, ok};
+use livingrag::generate::{Generator, Oracle, Prompt, Request};
 use livingrag::llm::{
-    Cache, CacheMode, Call, ChatOutcome, Client, ClientSettings, FailureKind, LlmStatus, RetryPolicy, Secret, Usage,
+    ApiReader, Cache, CacheMode, Call, ChatOutcome, Client, ClientSettings, FailureKind, LlmStatus, RetryPolicy,
+    Secret, Usage,
 };
 use serde_json::json;
 
@@ -282,4 +284,34 @@ fn a_request_that_can_never_be_sent_is_refused_before_any_is() {
     calls[1].request.base_url = "nowhere".into();
     assert_eq!(client.complete(&calls).unwrap_err().exit_code(), 2);
     assert!(server.seen().is_empty());
+}
+
+#[test]
+fn the_reader_marks_what_it_estimates() {
+    let server = FaultServer::start(|seen| match seen.question {
+        2 => Play::Reply(200, vec![], json!({"choices": [{"message": {"content": "Answer: Oslo"}}]}).to_string()),
+        3 => error(400, vec![]),
+        _ => ok("Answer: Rome"),
+    });
+    let template = call(&server, 0).request;
+    let reader = ApiReader::new(Arc::new(client(settings())), template);
+    let request = |n: usize| Request {
+        query_id: format!("q{n}"),
+        question: String::new(),
+        passages: vec![],
+        scaffold: None,
+        prompt: Prompt { system: "Answer.".into(), user: format!("question {n}?") },
+        oracle: Oracle::default(),
+    };
+    let responses = reader.generate(&[request(1), request(2), request(3)]).unwrap();
+    let tokens = |n: usize| {
+        (responses[n].usage.prompt_tokens, responses[n].usage.completion_tokens, responses[n].tokens_estimated)
+    };
+    assert_eq!(tokens(0), (Some(20), Some(5), false));
+    // Four bytes a token: 7 and 11 bytes asked, 12 answered.
+    assert_eq!(tokens(1), (Some(2 + 3), Some(3), true));
+    assert_eq!(tokens(2), (None, None, false));
+    let raw: Vec<_> = responses.iter().map(|r| (r.raw.as_str(), r.status)).collect();
+    assert_eq!(raw, [("Answer: Rome", LlmStatus::Ok), ("Answer: Oslo", LlmStatus::Ok), ("", LlmStatus::Error)]);
+    assert_eq!(reader.name(), "api");
 }

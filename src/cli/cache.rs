@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use clap::{Args, Subcommand};
+use clap::{ArgGroup, Args, Subcommand};
 
 use super::{Global, output};
 use crate::llm::{self, Cache, Selection};
@@ -71,9 +71,10 @@ struct ImportArgs {
 /// Removes the kept answers that meet every condition given
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  livingrag cache prune --older-than 90 --dry-run")]
+#[command(group(ArgGroup::new("condition").args(["older_than", "model"]).required(true).multiple(true)))]
 struct PruneArgs {
     /// Only answers that came more than this many days ago
-    #[arg(long, value_name = "DAYS", required_unless_present = "model")]
+    #[arg(long, value_name = "DAYS")]
     older_than: Option<u32>,
     /// Only answers of this model
     #[arg(long, value_name = "NAME")]
@@ -119,7 +120,7 @@ fn stats(args: &StatsArgs) -> Result<()> {
 
 fn export(args: &ExportArgs, global: &Global) -> Result<()> {
     let answers = llm::export(&Cache::open_existing(&args.which.cache)?, &args.file)?;
-    output::note(global.quiet, &format!("{answers} answers written to {}", args.file.display()));
+    output::note(global.quiet, &format!("{}: answers written: {answers}", args.file.display()));
     Ok(())
 }
 
@@ -134,7 +135,7 @@ fn import(args: &ImportArgs, global: &Global) -> Result<()> {
         let kept = imported.rows - imported.added;
         output::note(
             global.quiet,
-            &format!("{}: {} answers, {} added, {kept} already there", file.display(), imported.rows, imported.added),
+            &format!("{}: answers added: {}, already there: {kept}", file.display(), imported.added),
         );
     }
     Ok(())
@@ -148,8 +149,8 @@ fn prune(args: &PruneArgs, global: &Global) -> Result<()> {
         model: args.model.clone(),
     };
     let pruned = Cache::open_existing(&args.which.cache)?.prune(&selection, args.dry_run)?;
-    let done = if args.dry_run { "would be removed" } else { "removed" };
-    output::note(global.quiet, &format!("{} answers {done}", pruned.answers));
+    let done = if args.dry_run { "that would be removed" } else { "removed" };
+    output::note(global.quiet, &format!("answers {done}: {}", pruned.answers));
     if !args.dry_run && !pruned.shrunk {
         output::note(global.quiet, "the file keeps its size: another process is using it");
     }

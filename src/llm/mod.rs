@@ -22,6 +22,7 @@ mod ledger;
 pub mod prices;
 pub mod probe;
 mod profile;
+mod reader;
 mod reply;
 mod retry;
 mod secret;
@@ -36,6 +37,7 @@ pub use gate::Caps;
 pub use json_list::{JsonList, json_list};
 pub use ledger::Ledger;
 pub use profile::{Profile, Thinking};
+pub use reader::ApiReader;
 pub use retry::RetryPolicy;
 pub use secret::Secret;
 
