@@ -25,6 +25,7 @@ mod profile;
 mod reader;
 mod reply;
 mod retry;
+#[cfg_attr(not(feature = "llm"), allow(dead_code, reason = "only the HTTP client needs all of it"))]
 mod secret;
 
 pub use crate::generate::{Judgement, LlmStatus, Usage};
