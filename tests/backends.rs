@@ -5,9 +5,9 @@
 use std::sync::Arc;
 
 use livingrag::backend::{
-    self, ActivationStore, Backend, Choice, Form, Matrix, PassageWeightQuery, PropagationQuery, Reset, RetrievalData,
-    ScanQuery,
+    self, ActivationStore, Backend, Form, Matrix, PassageWeightQuery, PropagationQuery, Reset, RetrievalData, ScanQuery,
 };
+use livingrag::config::{BackendConfig, BackendKind};
 use livingrag::math::graph::{Csr, Graph, WeightedCsr};
 use livingrag::math::pagerank::personalized_pagerank;
 use livingrag::math::passage_weight::{entity_bonus, min_max_normalize, passage_weight};
@@ -21,7 +21,10 @@ use proptest::prelude::*;
 const PPR_L1: f64 = 1e-5;
 
 fn backends() -> Vec<Box<dyn Backend>> {
-    [1, 2, 3].map(|threads| backend::open(Choice::Cpu, threads).unwrap()).into_iter().collect()
+    [1, 2, 3]
+        .map(|threads| backend::open(&BackendConfig { kind: BackendKind::Cpu, threads }).unwrap())
+        .into_iter()
+        .collect()
 }
 
 /// A small deterministic source of numbers for generated graphs.

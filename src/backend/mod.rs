@@ -12,20 +12,10 @@ use std::sync::Arc;
 pub use matrix::Matrix;
 
 use crate::Result;
+use crate::config::{BackendConfig, BackendKind};
 use crate::math::graph::{Graph, WeightedCsr};
 use crate::math::propagation::{Active, Propagated, PropagationParams};
 use crate::math::sparse::SparseVector;
-
-/// What was asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Choice {
-    /// CUDA where it was built and a device is there, else the CPU.
-    Auto,
-    /// The CPU.
-    Cpu,
-    /// CUDA or an error.
-    Cuda,
-}
 
 /// What a backend is, for the manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -172,13 +162,13 @@ pub trait Corpus: Send + Sync {
     fn pagerank(&self, damping: f64, batch: &[Reset<'_>]) -> Vec<Option<Vec<f32>>>;
 }
 
-/// Opens a backend.
+/// Opens the backend a configuration asks for.
 ///
 /// # Errors
-/// `Choice::Cuda` in a build without CUDA, with the command that builds it.
-pub fn open(choice: Choice, threads: usize) -> Result<Box<dyn Backend>> {
-    match choice {
-        Choice::Cuda => cuda_disabled::open(),
-        Choice::Auto | Choice::Cpu => Ok(Box::new(cpu::Cpu::new(threads)?)),
+/// `cuda` in a build without it, with what to do instead.
+pub fn open(config: &BackendConfig) -> Result<Box<dyn Backend>> {
+    match config.kind {
+        BackendKind::Cuda => cuda_disabled::open(),
+        BackendKind::Auto | BackendKind::Cpu => Ok(Box::new(cpu::Cpu::new(config.threads as usize)?)),
     }
 }
