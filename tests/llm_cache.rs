@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fault_server::{FaultServer, Play, TestClock, call, error, ok};
-use livingrag::llm::prices::Price;
+use livingrag::generate::Prices;
 use livingrag::llm::{
     Cache, CacheKey, CacheMode, Call, Caps, ChatOutcome, Client, ClientSettings, Entry, Planned, Usage,
 };
@@ -24,7 +24,7 @@ fn client(cache: &Arc<Cache>, mode: CacheMode) -> Client {
     capped(cache, mode, Caps::default(), None)
 }
 
-fn capped(cache: &Arc<Cache>, mode: CacheMode, caps: Caps, price: Option<Price>) -> Client {
+fn capped(cache: &Arc<Cache>, mode: CacheMode, caps: Caps, price: Option<Prices>) -> Client {
     let settings =
         ClientSettings { caps, concurrency: 4, timeout: Duration::from_secs(5), ..ClientSettings::default() };
     Client::new(settings, None, Some((Arc::clone(cache), mode)), price).unwrap().with_clock(TestClock::default())
@@ -126,7 +126,7 @@ fn a_cap_on_calls_stops_cleanly_and_resumes() {
 fn a_cap_on_dollars_is_never_passed() {
     let (server, folder) = (counting(), tempfile::tempdir().unwrap());
     let cache = open(folder.path());
-    let price = Some(Price { prompt: 1000.0, completion: 1000.0, cached: None });
+    let price = Some(Prices { prompt: 1000.0, completion: 1000.0, cached: None });
     let caps = Caps { calls: None, usd: Some(0.2) };
     let calls: Vec<_> = (1..=20).map(|n| call(&server, n)).collect();
     let client = capped(&cache, CacheMode::Use, caps, price);

@@ -16,11 +16,11 @@ use super::clock::{Clock, SystemClock};
 use super::gate::{Caps, Ended, Gate};
 use super::http::Http;
 use super::ledger::Ledger;
-use super::prices::Price;
 use super::reply::{self, Reply};
 use super::retry::{self, RetryPolicy};
 use super::secret::Secret;
 use super::{LlmStatus, Usage, estimate_tokens, locked};
+use crate::generate::{Prices, cost_usd};
 use crate::{Error, Result};
 
 /// Longest part of an endpoint's error that is kept, in characters.
@@ -80,7 +80,7 @@ pub struct Client {
     gate: Gate,
     settings: ClientSettings,
     cache: Option<(Arc<Cache>, CacheMode)>,
-    price: Option<Price>,
+    prices: Option<Prices>,
     clock: Box<dyn Clock>,
     ledger: Mutex<Ledger>,
 }
@@ -99,7 +99,7 @@ struct Failure {
 }
 
 impl Client {
-    /// A client that sends `key` with every request, keeps answers in `cache` and counts dollars by `price`.
+    /// A client that sends `key` with every request, keeps answers in `cache` and counts dollars by `prices`.
     ///
     /// # Errors
     /// When this build has no HTTP client, or dollars are capped without a price.
@@ -107,16 +107,16 @@ impl Client {
         settings: ClientSettings,
         key: Option<Secret>,
         cache: Option<(Arc<Cache>, CacheMode)>,
-        price: Option<Price>,
+        prices: Option<Prices>,
     ) -> Result<Self> {
-        if settings.caps.usd.is_some() && price.is_none() {
+        if settings.caps.usd.is_some() && prices.is_none() {
             return Err(Error::request("a cap in dollars needs the model's price, and the price list has none")
                 .with_hint("add the model to the price list, or cap the calls"));
         }
         let gate = Gate::new(settings.concurrency, settings.caps, settings.calls_before, settings.usd_before);
         let http = Http::new(settings.timeout, settings.concurrency, key)?;
         let clock = Box::new(SystemClock::default());
-        Ok(Self { http, gate, settings, cache, price, clock, ledger: Mutex::default() })
+        Ok(Self { http, gate, settings, cache, prices, clock, ledger: Mutex::default() })
     }
 
     /// The same client with another clock.
@@ -255,7 +255,7 @@ impl Client {
     ) -> Result<ChatOutcome> {
         let request = &prepared.call.request;
         let url = request.url();
-        let worst = self.price.map_or(0.0, |price| most_usd(&price, request));
+        let worst = self.prices.map_or(0.0, |prices| most_usd(&prices, request));
         let mut tries = 0;
         loop {
             let permit = self.gate.enter(worst)?;
@@ -266,7 +266,7 @@ impl Client {
             let elapsed_us = u64::try_from((self.clock.now().saturating_sub(started)).as_micros()).unwrap_or(u64::MAX);
             let failure = match tried {
                 Ok((body, reply)) => {
-                    let usd = self.price.map_or(0.0, |price| estimated_usd(&price, request, &reply));
+                    let usd = self.prices.map_or(0.0, |prices| estimated_usd(&prices, request, &reply));
                     self.gate.leave(permit, Ended::Success, usd);
                     let entry = Entry {
                         key: prepared.key,
@@ -404,18 +404,18 @@ fn failed(error: CallError, elapsed_us: u64, tries: u32) -> ChatOutcome {
 }
 
 /// The most a request can cost, with a generous three bytes a prompt token: what is reserved before it leaves.
-fn most_usd(price: &Price, request: &ChatRequest) -> f64 {
+fn most_usd(prices: &Prices, request: &ChatRequest) -> f64 {
     let prompt = request.estimated_prompt_tokens();
     let usage = Usage {
         prompt_tokens: Some(prompt.saturating_add(prompt / 3)),
         completion_tokens: Some(request.max_tokens),
         ..Usage::default()
     };
-    price.cost(&usage).unwrap_or(0.0)
+    cost_usd(&usage, prices).unwrap_or(0.0)
 }
 
 /// What an answer cost; counts that were not reported are estimated, so that a cap holds without them.
-fn estimated_usd(price: &Price, request: &ChatRequest, reply: &Reply) -> f64 {
+fn estimated_usd(prices: &Prices, request: &ChatRequest, reply: &Reply) -> f64 {
     let usage = Usage {
         prompt_tokens: reply.usage.prompt_tokens.or_else(|| Some(request.estimated_prompt_tokens())),
         completion_tokens: reply
@@ -424,7 +424,7 @@ fn estimated_usd(price: &Price, request: &ChatRequest, reply: &Reply) -> f64 {
             .or_else(|| Some(estimate_tokens(&reply.content).saturating_add(estimate_tokens(&reply.reasoning)))),
         ..reply.usage
     };
-    price.cost(&usage).unwrap_or(0.0)
+    cost_usd(&usage, prices).unwrap_or(0.0)
 }
 
 /// The message of an error body, or the body.

@@ -1,16 +1,19 @@
 //! One POST over HTTP.
 //!
 //! In: an address, a body, the key. Out: status, the headers that matter and the body, or what broke. Redirects are not
-//! followed: the key stays with the host it was meant for. What the library says passes through the key's redaction.
+//! followed: the key stays with the host it was meant for. What the library says passes through the key's redaction. The roots of
+//! trust are Mozilla's, built in, or those of `SSL_CERT_FILE`; proxies come from the usual variables.
 
+use std::path::Path;
 use std::time::Duration;
 
 use ureq::http::HeaderValue;
 use ureq::http::header::{AUTHORIZATION, CONTENT_TYPE};
+use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 
 use super::chat::FailureKind;
 use super::secret::Secret;
-use crate::Result;
+use crate::{Error, Result};
 
 /// Largest body that is read.
 const MOST_BYTES: u64 = 64 << 20;
@@ -35,21 +38,26 @@ impl Http {
     /// `timeout` is for a whole call, from connecting to the last byte.
     pub fn new(timeout: Duration, connections: u32, key: Option<Secret>) -> Result<Self> {
         let connections = connections as usize;
+        let mut tls = TlsConfig::builder();
+        if let Some(path) = std::env::var_os("SSL_CERT_FILE").filter(|path| !path.is_empty()) {
+            tls = tls.root_certs(certificates(Path::new(&path))?);
+        }
         let agent = ureq::Agent::config_builder()
             .http_status_as_error(false)
             .max_redirects(0)
             .timeout_global(Some(timeout))
             .max_idle_connections(connections)
             .max_idle_connections_per_host(connections)
+            .tls_config(tls.build())
             .user_agent(concat!("livingrag/", env!("CARGO_PKG_VERSION")))
             .build()
             .new_agent();
         let key = key
             .map(|key| {
                 let mut header = HeaderValue::from_str(&key.bearer())
-                    .map_err(|_| crate::Error::request("the API key cannot stand in an HTTP header"))?;
+                    .map_err(|_| Error::request("the API key cannot stand in an HTTP header"))?;
                 header.set_sensitive(true);
-                Ok::<_, crate::Error>((header, key))
+                Ok::<_, Error>((header, key))
             })
             .transpose()?;
         Ok(Self { agent, key })
@@ -96,6 +104,22 @@ impl Http {
     }
 }
 
+/// The roots of trust in a PEM file, for endpoints behind an authority of one's own.
+fn certificates(path: &Path) -> Result<RootCerts> {
+    let pem = std::fs::read(path).map_err(|e| Error::io("read the certificates of SSL_CERT_FILE,", path, e))?;
+    let roots: Vec<_> = parse_pem(&pem)
+        .filter_map(|item| match item {
+            Ok(PemItem::Certificate(certificate)) => Some(certificate),
+            _ => None,
+        })
+        .collect();
+    if roots.is_empty() {
+        return Err(Error::request(format!("SSL_CERT_FILE names {}, which holds no certificate", path.display()))
+            .with_hint("name a PEM file, or unset the variable to use the built-in roots"));
+    }
+    Ok(RootCerts::new_with_certs(&roots))
+}
+
 /// Whether the address is this machine.
 fn is_loopback(url: &str) -> bool {
     let host = url.split_once("://").map_or(url, |(_, rest)| rest);
@@ -103,8 +127,16 @@ fn is_loopback(url: &str) -> bool {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_without_certificates_is_named() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let error = certificates(file.path()).unwrap_err();
+        assert!(error.exit_code() == 2 && error.to_string().contains(&file.path().display().to_string()), "{error}");
+    }
 
     #[test]
     fn loopback_addresses() {

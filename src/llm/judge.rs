@@ -114,11 +114,15 @@ pub fn calls(
         .collect()
 }
 
-/// The verdict of one answer's repeats. A call without an answer, a timeout for instance, is an unscored vote.
+/// The verdict of one answer's repeats. A call without an answer, a timeout for instance, is an unscored vote, and so is a
+/// thought that was cut off.
 pub fn verdict(outcomes: &[ChatOutcome]) -> Verdict {
     let votes: Vec<_> = outcomes
         .iter()
-        .map(|o| if o.status == LlmStatus::Error { Judgement::Unscored } else { parse_judgement(&o.text) })
+        .map(|o| {
+            let cut_thought = o.text_from_reasoning && o.status == LlmStatus::Truncated;
+            if o.status == LlmStatus::Error || cut_thought { Judgement::Unscored } else { parse_judgement(&o.text) }
+        })
         .collect();
     let count = |judgement| votes.iter().filter(|v| **v == judgement).count();
     let judgement = match count(Judgement::Correct).cmp(&count(Judgement::Incorrect)) {
@@ -273,6 +277,8 @@ mod tests {
     fn pitfall_25_a_failed_call_is_unscored() {
         let verdict = verdict(&[outcome("", LlmStatus::Error)]);
         assert_eq!((verdict.judgement, verdict.agreement), (Judgement::Unscored, 1.0));
+        let cut = ChatOutcome { text_from_reasoning: true, ..outcome("Correct.", LlmStatus::Truncated) };
+        assert_eq!(super::verdict(&[cut]).judgement, Judgement::Unscored);
     }
 
     #[test]
@@ -298,5 +304,14 @@ mod tests {
         let calls = calls(&prompt, &template, 3, "q1", "Who?", &["Ann".into()], "Ann");
         assert_eq!(calls.iter().map(|c| c.attempt).collect::<Vec<_>>(), [0, 1, 2]);
         assert!(calls[0].key() != calls[1].key() && calls[0].request == calls[1].request);
+    }
+
+    proptest::proptest! {
+        /// A text that never names a verdict is never scored.
+        #[test]
+        fn any_text_is_survived(text in ".*") {
+            let named = text.to_lowercase().contains("correct");
+            proptest::prop_assert!(named || parse_judgement(&text) == Judgement::Unscored);
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! From tokens to US dollars.
 //!
-//! In: token counts, and a price list (`configs/prices.toml`, built in). Out: costs and quotes. A cost whose counts are not known
-//! is null, never 0.
+//! In: a price list (`configs/prices.toml`, built in) and what a run will ask. Out: a model's [`Prices`], by which
+//! [`crate::generate::cost_usd`] counts a call, and a quote.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,48 +9,36 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use super::Usage;
+use crate::generate::Prices;
 use crate::{Error, Result};
 
 /// The list that is built in.
 const BUILT_IN: &str = include_str!("../../configs/prices.toml");
 
-/// Prices of one model, US dollars per million tokens.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Price {
-    /// Prompt tokens that were not cached.
-    pub prompt: f64,
-    /// Completion tokens, reasoning included.
-    pub completion: f64,
-    /// Prompt tokens served from the endpoint's own cache; as `prompt` where the list has none.
-    pub cached: Option<f64>,
-}
-
-impl Price {
-    /// Cost = (prompt − cached)·p + cached·p_c + completion·c, per million; `None` unless prompt and completion are known.
-    pub fn cost(&self, usage: &Usage) -> Option<f64> {
-        let (prompt, completion) = (usage.prompt_tokens?, usage.completion_tokens?);
-        let cached = usage.cached_tokens.unwrap_or(0).min(prompt);
-        let per_million = f64::from(prompt - cached) * self.prompt
-            + f64::from(cached) * self.cached.unwrap_or(self.prompt)
-            + f64::from(completion) * self.completion;
-        Some(per_million / 1e6)
-    }
-}
-
 /// A price list with its version.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Prices {
-    /// Written into manifests, since prices change.
-    pub version: String,
-    /// By model name, exactly as requested.
-    #[serde(default)]
-    pub models: BTreeMap<String, Price>,
+#[derive(Debug, Clone, PartialEq)]
+pub struct PriceTable {
+    version: String,
+    models: BTreeMap<String, Prices>,
 }
 
-impl Prices {
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PriceFile {
+    version: String,
+    #[serde(default)]
+    models: BTreeMap<String, PriceRow>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PriceRow {
+    prompt: f64,
+    completion: f64,
+    cached: Option<f64>,
+}
+
+impl PriceTable {
     /// The built-in list.
     ///
     /// # Errors
@@ -69,25 +57,29 @@ impl Prices {
     }
 
     fn parse(text: &str, name: &str) -> Result<Self> {
-        let prices: Self =
+        let file: PriceFile =
             toml::from_str(text).map_err(|e| Error::request(format!("{name} is no price list")).with_source(e))?;
-        for (model, price) in &prices.models {
-            for (key, value) in
-                [("prompt", Some(price.prompt)), ("completion", Some(price.completion)), ("cached", price.cached)]
-            {
-                if value.is_some_and(|v| !v.is_finite() || v < 0.0) {
+        let mut models = BTreeMap::new();
+        for (model, PriceRow { prompt, completion, cached }) in file.models {
+            for (key, value) in [("prompt", prompt), ("completion", completion), ("cached", cached.unwrap_or(0.0))] {
+                if !value.is_finite() || value < 0.0 {
                     return Err(Error::request(format!(
-                        "{name}: models.{model:?}.{key} = {}, expected a price from 0 up",
-                        value.unwrap_or_default()
+                        "{name}: models.{model:?}.{key} = {value}, expected a price from 0 up"
                     )));
                 }
             }
+            models.insert(model, Prices { prompt, cached, completion });
         }
-        Ok(prices)
+        Ok(Self { version: file.version, models })
     }
 
-    /// The price of a model; `None` when the list has none, and then costs are null.
-    pub fn of(&self, model: &str) -> Option<Price> {
+    /// The list's version, for manifests, since prices change.
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// The prices of a model, named exactly as requested; `None` when the list has none, and then costs are null.
+    pub fn of(&self, model: &str) -> Option<Prices> {
         self.models.get(model).copied()
     }
 }
@@ -114,11 +106,11 @@ impl Quote {
     pub fn new(
         (new_calls, cached_calls): (u64, u64),
         (prompt_tokens, completion_tokens): (u64, u64),
-        price: Option<Price>,
+        prices: Option<Prices>,
         seconds_per_call: Option<f64>,
         concurrency: u32,
     ) -> Self {
-        let usd = price.map(|p| (prompt_tokens as f64 * p.prompt + completion_tokens as f64 * p.completion) / 1e6);
+        let usd = prices.map(|p| (prompt_tokens as f64 * p.prompt + completion_tokens as f64 * p.completion) / 1e6);
         let minutes = seconds_per_call.map(|s| s * new_calls as f64 / f64::from(concurrency.max(1)) / 60.0);
         Self { new_calls, cached_calls, prompt_tokens, completion_tokens, usd, minutes }
     }
@@ -146,48 +138,22 @@ impl fmt::Display for Quote {
 mod tests {
     use super::*;
 
-    fn usage(prompt: u32, completion: u32, cached: Option<u32>) -> Usage {
-        Usage {
-            prompt_tokens: Some(prompt),
-            completion_tokens: Some(completion),
-            cached_tokens: cached,
-            reasoning_tokens: None,
-        }
-    }
-
     /// The paper's model, prices and first row of its table 3: 1,000 queries of 6038.2 and 1067.6 tokens cost $6.22.
     #[test]
     fn the_papers_price() {
-        let prices = Prices::built_in().unwrap();
-        let price = prices.of("qwen3.6-plus").unwrap();
+        let table = PriceTable::built_in().unwrap();
+        let price = table.of("qwen3.6-plus").unwrap();
         assert_eq!((price.prompt, price.completion), (0.5, 3.0));
         let quote = Quote::new((1000, 0), (6_038_200, 1_067_600), Some(price), Some(8.0), 16);
         assert_eq!(quote.to_string(), "1000 new calls, 0 cached, about $6.22 and 9 minutes");
-        assert_eq!(prices.of("qwen"), None);
-    }
-
-    #[test]
-    fn cached_tokens_have_their_own_price() {
-        let price = Price { prompt: 2.0, completion: 8.0, cached: Some(0.5) };
-        // By hand: 600,000 at 2, 400,000 at 0.5, 100,000 at 8 per million: 1.2 + 0.2 + 0.8.
-        assert!((price.cost(&usage(1_000_000, 100_000, Some(400_000))).unwrap() - 2.2).abs() < 1e-12);
-        let plain = Price { cached: None, ..price };
-        assert!((plain.cost(&usage(1_000_000, 0, Some(400_000))).unwrap() - 2.0).abs() < 1e-12);
-        assert_eq!(price.cost(&usage(0, 0, Some(5))), Some(0.0), "more cached than sent is an endpoint's slip");
-    }
-
-    #[test]
-    fn an_unknown_count_is_an_unknown_cost() {
-        let price = Price { prompt: 1.0, completion: 1.0, cached: None };
-        assert_eq!(price.cost(&Usage::default()), None);
-        assert_eq!(price.cost(&Usage { prompt_tokens: Some(5), ..Usage::default() }), None);
+        assert_eq!((table.of("qwen"), table.version()), (None, "2026-1"));
     }
 
     #[test]
     fn quotes() {
         let said = |new, cached, price| Quote::new((new, cached), (10, 10), price, None, 1).to_string();
         assert_eq!(said(1, 3, None), "1 new call, 3 cached, cost unknown (no price for this model)");
-        let price = Price { prompt: 1.0, completion: 1.0, cached: None };
+        let price = Prices { prompt: 1.0, completion: 1.0, cached: None };
         assert_eq!(said(2, 0, Some(price)), "2 new calls, 0 cached, under $0.01");
         assert_eq!(
             Quote::new((0, 60), (0, 0), Some(price), Some(1.0), 4).to_string(),
@@ -198,8 +164,8 @@ mod tests {
     #[test]
     fn a_bad_list_is_named() {
         let error =
-            Prices::parse("version = \"1\"\n[models.m]\nprompt = -1.0\ncompletion = 1.0\n", "p.toml").unwrap_err();
+            PriceTable::parse("version = \"1\"\n[models.m]\nprompt = -1.0\ncompletion = 1.0\n", "p.toml").unwrap_err();
         assert!(error.to_string().contains("p.toml: models.\"m\".prompt = -1"), "{error}");
-        assert!(Prices::parse("[models.m]\n", "p.toml").unwrap_err().to_string().contains("p.toml"));
+        assert!(PriceTable::parse("[models.m]\n", "p.toml").unwrap_err().to_string().contains("p.toml"));
     }
 }

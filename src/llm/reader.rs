@@ -61,5 +61,8 @@ fn response(call: &Call, outcome: ChatOutcome) -> Response {
             ..usage
         };
     }
-    Response { raw: outcome.text, status: outcome.status, usage, tokens_estimated, elapsed_us: outcome.elapsed_us }
+    // A thought that was cut off is no answer; with its tag the parser knows it for one.
+    let thought = outcome.text_from_reasoning && outcome.status == LlmStatus::Truncated;
+    let raw = if thought { format!("<think>{}", outcome.text) } else { outcome.text };
+    Response { raw, status: outcome.status, usage, tokens_estimated, elapsed_us: outcome.elapsed_us }
 }

@@ -222,4 +222,16 @@ mod tests {
             assert!(error.contains(said), "{body}: {error}");
         }
     }
+
+    proptest::proptest! {
+        /// Whatever an endpoint sends, and wherever it breaks off.
+        #[test]
+        fn any_body_is_survived(body in ".*", at in 0..200_usize) {
+            let whole = r#"{"choices":[{"message":{"content":"Oslo","reasoning":null},"finish_reason":"stop"}],"usage":{"prompt_tokens":1}}"#;
+            let cut = &whole[..at.min(whole.len() - 1)];
+            proptest::prop_assert!(parse(cut).is_err(), "{}", cut);
+            let _ = parse(&body);
+            let _ = parse(&format!("data: {body}\n\n"));
+        }
+    }
 }

@@ -108,4 +108,13 @@ mod tests {
             assert_eq!(asked(nothing, None), None, "{nothing:?}");
         }
     }
+
+    proptest::proptest! {
+        #[test]
+        fn any_header_is_survived(after in ".*", now in proptest::prelude::any::<i64>()) {
+            let policy = RetryPolicy::default();
+            let pause = policy.pause(&KEY, 1, asked_pause(Some(&after), Some(&after), now));
+            proptest::prop_assert!(pause <= policy.longest_pause);
+        }
+    }
 }
