@@ -331,7 +331,8 @@ impl Client {
                 got.retry_after_ms.as_deref(),
                 self.clock.unix_seconds(),
             );
-            let text = format!("HTTP {}: {}", got.status, said(&got.body));
+            let said = said(&got.body);
+            let text = format!("HTTP {}{}{said}", got.status, if said.is_empty() { "" } else { ": " });
             return Err(failure(FailureKind::of_status(got.status), Some(got.status), &text, asked));
         }
         match reply::parse(&got.body) {
