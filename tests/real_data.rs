@@ -181,9 +181,10 @@ fn every_method(name: &str, preset: &str, linear: [f64; 5], dense: [f64; 5]) {
     }
 }
 
+/// Expected for `linear`: the recall of `reference/bfs-script.jsonl`'s own top 20.
 #[test]
 fn every_method_runs_on_hotpotqa_train() {
-    every_method("hotpotqa_train", "hotpotqa.toml", [40.5, 58.0, 72.0, 86.0, 96.5], [42.0, 65.5, 80.0, 88.0, 95.0]);
+    every_method("hotpotqa_train", "hotpotqa.toml", [40.0, 56.5, 73.0, 85.5, 96.5], [42.0, 65.5, 80.0, 88.0, 95.0]);
 }
 
 #[test]

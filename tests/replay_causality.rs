@@ -124,7 +124,7 @@ fn change() -> impl Strategy<Value = Change> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, rng_seed: RngSeed::Fixed(2), ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 20, rng_seed: RngSeed::Fixed(2), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn later_queries_never_change_an_earlier_row(
@@ -209,7 +209,7 @@ fn runs_together_give_the_rows_of_each_alone() {
     for (i, change) in [
         (|c| c.seed = 1) as fn(&mut RunConfig),
         |c| c.replay.lag = 1,
-        |c| c.retrieve.top_k = 4,
+        |c| c.retrieve.passage_ratio = 0.05,
         |c| c.experience.beta = 0.6,
         |c| c.order = "reverse".into(),
         |c| c.replay.limit = 9,
@@ -319,7 +319,8 @@ fn every_row_sees_what_its_lag_allows_and_the_gates_have_work() {
                 let at = r.novelty_nearest.map(|k| run.experiences[k as usize].stream_index);
                 r.decision == Decision::NotNovel && at.is_some_and(|at| at > start)
             };
-            assert!(lag < 4 || count(&own_block) >= 2, "lag {lag}: redundant within a block");
+            let least = [0, 0, 1, 3][LAGS.iter().position(|&l| l == lag).unwrap()];
+            assert!(count(&own_block) >= least, "lag {lag}: redundant within a block");
         }
     }
 }

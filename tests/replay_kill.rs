@@ -20,7 +20,7 @@ const SEED: u8 = 28;
 /// Enough for the replay to be most of the run.
 const QUERIES: u32 = 400;
 const JOURNAL: &str = "journal.jsonl";
-/// All but `plan.toml` and `manifest.json` are compared as they are; those are compared, too, as the out folder is not in them.
+/// What a finished run consists of.
 const FILES: [&str; 5] = ["experiences.parquet", "manifest.json", "order.json", "plan.toml", "traces.parquet"];
 
 /// When the program is killed.
