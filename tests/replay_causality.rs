@@ -8,7 +8,7 @@
 
 mod support;
 
-use livingrag::config::{GroundingKind, Method, RunConfig};
+use livingrag::config::{GroundingKind, Method, RunConfig, TemplateSimilarity};
 use livingrag::gates::Decision;
 use livingrag::index::IndexOptions;
 use livingrag::math::sparse::{SparseVector, cosine};
@@ -149,6 +149,27 @@ proptest! {
             prop_assert_eq!(store(a), store(b));
         }
     }
+}
+
+/// A later question without a template vector must not turn `auto` to tokens for the earlier ones: it is an error.
+#[test]
+fn a_missing_template_vector_is_an_error() {
+    let folder = world::scratch();
+    let queries = many(12);
+    let (earlier, later): (Vec<Query>, Vec<Query>) = queries.into_iter().partition(|q| q.template != 2);
+    assert!(!later.is_empty());
+    world::write(folder.path(), &earlier, true);
+    let templates = folder.path().join("embeddings/templates.parquet");
+    let known = std::fs::read(&templates).unwrap();
+    world::write(folder.path(), &[earlier, later].concat(), false);
+    std::fs::write(&templates, known).unwrap();
+    let session = session(folder.path(), &IndexOptions::default(), 1);
+    let error = session.template_similarity(TemplateSimilarity::Auto).unwrap_err();
+    assert!(
+        error.to_string().contains("no vector for") && error.to_string().contains("[ENTITY] build before"),
+        "{error}"
+    );
+    assert_eq!(session.template_similarity(TemplateSimilarity::Tokens).unwrap(), TemplateSimilarity::Tokens);
 }
 
 /// `replay.limit` drops later queries, too.
