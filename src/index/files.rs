@@ -15,7 +15,7 @@ use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde::{Deserialize, Serialize};
 
 use crate::backend::{Matrix, RetrievalData};
-use crate::dataset::Dataset;
+use crate::dataset::{Dataset, vectors};
 use crate::index::{INDEX_VERSION, Index, IndexMeta, IndexOptions, IndexedQuestion, build};
 use crate::math::graph::{Csr, Graph, WeightedCsr};
 use crate::{Error, Result};
@@ -46,14 +46,22 @@ pub fn folder_name(dataset: &str, fingerprint: &str) -> String {
 /// # Errors
 /// When something else is at `folder`, or the disk refuses.
 pub fn write(index: &Index, folder: &Path) -> Result<()> {
-    if let Ok(existing) = read_meta(folder)
-        && existing.fingerprint == index.meta.fingerprint
-    {
-        return Ok(());
+    let taken = |what: String| {
+        Err(Error::request(format!("{} {what}", folder.display()))
+            .with_hint("choose another --out folder, or remove what is there"))
+    };
+    if folder.exists() && !folder.is_dir() {
+        return taken("is a file, and an index is a folder".into());
+    }
+    if let Ok(existing) = read_meta(folder) {
+        if existing.fingerprint == index.meta.fingerprint {
+            return Ok(());
+        }
+        let other = difference(&existing, &index.meta);
+        return taken(format!("holds another index: it {other}"));
     }
     if folder.exists() && fs::read_dir(folder).map_err(|e| Error::io("read", folder, e))?.next().is_some() {
-        return Err(Error::request(format!("{} exists and is not this index", folder.display()))
-            .with_hint("choose another --out folder, or remove this one"));
+        return taken("is there already and is no index".into());
     }
     let parent = folder.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     fs::create_dir_all(parent).map_err(|e| Error::io("create", parent, e))?;
@@ -166,7 +174,16 @@ fn write_synced(path: &Path, bytes: &[u8]) -> Result<()> {
 pub fn read_meta(folder: &Path) -> Result<IndexMeta> {
     let path = folder.join(META);
     let text = fs::read_to_string(&path).map_err(|e| {
-        Error::io("read", &path, e).with_hint("an index folder is made by `livingrag index <dataset-dir>`")
+        let error = match (e.kind(), folder.exists()) {
+            (std::io::ErrorKind::NotFound, true) => {
+                Error::request(format!("{} is no index folder: it holds no {META}", folder.display()))
+            }
+            (std::io::ErrorKind::NotFound, false) => {
+                Error::request(format!("the index folder {} does not exist", folder.display()))
+            }
+            _ => Error::io("read", &path, e),
+        };
+        error.with_hint("an index folder is made by `livingrag index <dataset-dir>`, which prints its path")
     })?;
     let version = serde_json::from_str::<serde_json::Value>(&text).ok().and_then(|v| v["version"].as_u64());
     if version.is_some_and(|v| v != u64::from(INDEX_VERSION)) {
@@ -200,7 +217,10 @@ impl AsRef<[f32]> for MappedFloats {
 
 fn map(folder: &Path, name: &str, meta: &IndexMeta) -> Result<Arc<Mmap>> {
     let path = folder.join(name);
-    let file = File::open(&path).map_err(|e| Error::io("open", &path, e))?;
+    let file = File::open(&path).map_err(|e| match e.kind() {
+        std::io::ErrorKind::NotFound => damaged(folder).with_source(Error::io("open", &path, e)),
+        _ => Error::io("open", &path, e),
+    })?;
     // SAFETY: the map is read-only and the file lies in a finished index folder, which nothing writes to again; changing it
     // from outside while a run reads it is the one thing a user must not do, as with any memory-mapped index.
     let map = unsafe { Mmap::map(&file) }.map_err(|e| Error::io("map", &path, e))?;
@@ -292,33 +312,65 @@ pub fn open_for(folder: &Path, dataset: &Dataset, options: &IndexOptions) -> Res
     if meta.fingerprint == fingerprint {
         return Ok(index);
     }
-    let hint = format!("build it again: livingrag index {}", dataset.folder.display());
-    let short = |s: &str| s.get(..12).unwrap_or(s).to_owned();
-    let what = if meta.dataset_fingerprint != dataset.fingerprint {
-        format!(
-            "was made from dataset {:?} {}, not from {:?} {}",
-            meta.dataset,
-            short(&meta.dataset_fingerprint),
-            dataset.name,
-            short(&dataset.fingerprint)
-        )
-    } else if meta.options != *options {
-        format!("was made with {:?}, and {options:?} is asked for", meta.options)
-    } else {
-        let changed: Vec<String> = inputs
-            .iter()
-            .filter(|(name, hash)| meta.inputs.get(*name) != Some(hash))
-            .map(|(name, _)| name.clone())
-            .chain(meta.inputs.keys().filter(|name| !inputs.contains_key(*name)).cloned())
-            .collect();
-        let now = crate::dataset::vectors::read_encoder(&dataset.folder.join("embeddings/questions.parquet"))?;
-        format!(
-            "(encoder {:?}) was made from other inputs than the dataset has now (encoder {now:?}): {} differ",
-            meta.encoder,
-            changed.join(", ")
-        )
+    let files = || -> String {
+        let changed = inputs.iter().filter(|(name, hash)| meta.inputs.get(*name) != Some(hash)).map(|(name, _)| name);
+        let gone = meta.inputs.keys().filter(|name| !inputs.contains_key(*name));
+        changed.chain(gone).map(String::as_str).collect::<Vec<_>>().join(", ")
     };
-    Err(Error::request(format!("the index {} {what}", folder.display())).with_hint(hint))
+    let wanted = IndexMeta {
+        dataset: dataset.name.clone(),
+        dataset_fingerprint: dataset.fingerprint.clone(),
+        // Files that were removed since have no encoder; then the files' names say what differs.
+        encoder: vectors::read_encoder(&dataset.folder.join("embeddings/questions.parquet"))
+            .unwrap_or_else(|_| meta.encoder.clone()),
+        options: *options,
+        ..meta.clone()
+    };
+    let mut what = difference(meta, &wanted);
+    let inputs_alone = meta.dataset_fingerprint == wanted.dataset_fingerprint && meta.options == wanted.options;
+    if inputs_alone {
+        what = format!("{what}: {} differ", files());
+    }
+    Err(Error::request(format!("the index in {} does not fit: it {what}", folder.display())).with_hint(format!(
+        "leave index.path empty, and the run finds or builds the right one, or build it yourself: livingrag index {} --out …",
+        dataset.folder.display()
+    )))
+}
+
+/// How an index that is there differs from the one that is wanted; both sides are named (pitfall 8).
+fn difference(there: &IndexMeta, wanted: &IndexMeta) -> String {
+    let short = |s: &str| s.get(..12).unwrap_or(s).to_owned();
+    if there.dataset_fingerprint != wanted.dataset_fingerprint {
+        return format!(
+            "was made from dataset {:?} ({}), and {:?} ({}) is asked for",
+            there.dataset,
+            short(&there.dataset_fingerprint),
+            wanted.dataset,
+            short(&wanted.dataset_fingerprint)
+        );
+    }
+    let options: Vec<String> = option_values(&there.options)
+        .into_iter()
+        .zip(option_values(&wanted.options))
+        .filter(|((_, there), (_, wanted))| there != wanted)
+        .map(|((key, there), (_, wanted))| format!("index.{key} = \"{there}\", and \"{wanted}\" is asked for"))
+        .collect();
+    if !options.is_empty() {
+        return format!("was made with {}", options.join("; "));
+    }
+    if there.encoder != wanted.encoder {
+        return format!("holds vectors of {:?}, and the dataset's vectors are of {:?}", there.encoder, wanted.encoder);
+    }
+    format!("was made from other files beside dataset {:?}", wanted.dataset)
+}
+
+fn option_values(options: &IndexOptions) -> [(&'static str, &'static str); 4] {
+    [
+        ("annotations", options.annotations.as_str()),
+        ("passage_prefix", options.passage_prefix.as_str()),
+        ("adjacent_passages", options.adjacent_passages.as_str()),
+        ("entity_text", options.entity_text.as_str()),
+    ]
 }
 
 /// Opens the index of a dataset under `cache`, building and writing it when it is not there yet. The flag says whether it was built.
