@@ -40,7 +40,7 @@ impl Error {
 
     /// An operating-system error while doing `action` (for example "read") on `path`.
     ///
-    /// A place that is missing, taken, of the wrong sort or forbidden is a wrong request; anything else is failed work.
+    /// A place that is missing, taken, of the wrong sort, forbidden or not UTF-8 is a wrong request; anything else is failed work.
     pub fn io(action: &str, path: &Path, source: std::io::Error) -> Self {
         use std::io::ErrorKind as Io;
         let kind = match source.kind() {
@@ -49,6 +49,7 @@ impl Error {
             | Io::IsADirectory
             | Io::NotADirectory
             | Io::PermissionDenied
+            | Io::InvalidData
             | Io::ReadOnlyFilesystem => ErrorKind::Request,
             _ => ErrorKind::Work,
         };

@@ -239,7 +239,12 @@ fn missing_annotations() {
 #[test]
 fn an_annotation_past_the_end_of_its_text() {
     let sandbox = plain();
-    edit(&sandbox, "data/annotations.jsonl", r#""text":"London","label":"PERSON","start":30,"end":36"#, r#""text":"London","label":"PERSON","start":98,"end":104"#);
+    edit(
+        &sandbox,
+        "data/annotations.jsonl",
+        r#""text":"London","label":"PERSON","start":30,"end":36"#,
+        r#""text":"London","label":"PERSON","start":98,"end":104"#,
+    );
     assert_snapshot!(refused(&sandbox, &INDEX));
 }
 
@@ -395,6 +400,25 @@ fn an_index_description_that_was_cut_off() {
     assert_snapshot!(refused(&sandbox, &RETRIEVE));
 }
 
+/// The description has no hash of its own, so it is compared with the files it describes.
+#[test]
+fn an_index_description_that_was_changed() {
+    for (from, to) in [
+        ("\"dim\": 4,", "\"dim\": 5,"),
+        ("\"dim\": 4,", "\"dim\": 2,"),
+        ("\"dim\": 4,", "\"dim\": 0,"),
+        ("\"passages\": 5,", "\"passages\": 6,"),
+        ("\"entities\": 4,", "\"entities\": 5,"),
+        ("\"edges\": 12,", "\"edges\": 11,"),
+    ] {
+        let sandbox = plain();
+        works(&sandbox, &INDEX);
+        edit(&sandbox, "index/index.json", from, to);
+        let out = refused(&sandbox, &RETRIEVE);
+        assert!(out.contains("error: index/index.json is damaged\n"), "{to}: {out}");
+    }
+}
+
 #[test]
 fn an_index_with_a_file_missing() {
     let sandbox = plain();
@@ -483,6 +507,7 @@ fn finished(sandbox: &Sandbox, args: &[&str]) -> String {
     works(sandbox, &[&["run", "run.toml", "--quiet"], args].concat())
 }
 
+/// pitfall 30: the same run twice overwrites nothing.
 #[test]
 fn a_results_folder_with_a_finished_run() {
     let sandbox = plain();
@@ -490,6 +515,7 @@ fn a_results_folder_with_a_finished_run() {
     assert_snapshot!(refused(&sandbox, &["run", "run.toml", "--quiet"]));
 }
 
+/// pitfall 26: an unfinished run is neither overwritten nor reported as if it were all.
 #[test]
 fn a_results_folder_with_an_unfinished_run() {
     let sandbox = plain();

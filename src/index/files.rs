@@ -198,7 +198,11 @@ pub fn read_meta(folder: &Path) -> Result<IndexMeta> {
 }
 
 fn damaged(path: &Path) -> Error {
-    Error::request(format!("{} is damaged", path.display()))
+    incomplete(path, "is damaged")
+}
+
+fn incomplete(path: &Path, what: &str) -> Error {
+    Error::request(format!("{} {what}", path.display()))
         .with_hint("remove the index folder and build it again with `livingrag index <dataset-dir>`")
 }
 
@@ -218,7 +222,7 @@ impl AsRef<[f32]> for MappedFloats {
 fn map(folder: &Path, name: &str, meta: &IndexMeta) -> Result<Arc<Mmap>> {
     let path = folder.join(name);
     let file = File::open(&path).map_err(|e| match e.kind() {
-        std::io::ErrorKind::NotFound => damaged(folder).with_source(Error::io("open", &path, e)),
+        std::io::ErrorKind::NotFound => incomplete(&path, "is missing"),
         _ => Error::io("open", &path, e),
     })?;
     // SAFETY: the map is read-only and the file lies in a finished index folder, which nothing writes to again; changing it
@@ -266,8 +270,12 @@ pub fn open(folder: &Path) -> Result<Index> {
     let vector_path = folder.join(VECTORS);
     let file = map(folder, VECTORS, &meta)?;
     let arrays = SafeTensors::deserialize(&file).map_err(|e| damaged(&vector_path).with_source(e))?;
-    let matrix = |name: &str| -> Result<Matrix> {
+    // The other files carry hashes; that their description fits them is checked here.
+    let matrix = |name: &str, rows: usize| -> Result<Matrix> {
         let data = arrays.tensor(name).map_err(|e| damaged(&vector_path).with_source(e))?.data();
+        if rows.checked_mul(meta.dim).and_then(|n| n.checked_mul(size_of::<f32>())) != Some(data.len()) {
+            return Err(damaged(&folder.join(META)));
+        }
         let start = data.as_ptr() as usize - file.as_ptr() as usize;
         let bytes = start..start + data.len();
         if bytemuck::try_cast_slice::<u8, f32>(&file[bytes.clone()]).is_err() {
@@ -275,22 +283,28 @@ pub fn open(folder: &Path) -> Result<Index> {
         }
         Ok(Matrix::shared(meta.dim, Arc::new(MappedFloats { file: Arc::clone(&file), bytes })))
     };
+    let counts = meta.counts;
+    let described = (counts.entities, counts.sentences, counts.questions, counts.question_entities);
+    let there = (texts.entities.len(), texts.sentences.len(), texts.questions.len(), texts.question_entities.len());
+    if described != there || counts.edges != graph.n_edges() || counts.occurrences != occurrences.values.len() {
+        return Err(damaged(&folder.join(META)));
+    }
     let template_rows: HashMap<String, usize> = texts.templates.into_iter().enumerate().map(|(i, t)| (t, i)).collect();
     Ok(Index {
         entities: texts.entities,
         sentences: texts.sentences,
         questions: texts.questions,
         question_entities: texts.question_entities,
-        question_vectors: matrix("questions")?,
-        question_entity_vectors: matrix("question_entities")?,
+        question_vectors: matrix("questions", counts.questions)?,
+        question_entity_vectors: matrix("question_entities", counts.question_entities)?,
         template_rows,
-        template_vectors: matrix("templates")?,
+        template_vectors: matrix("templates", counts.templates)?,
         data: Arc::new(RetrievalData {
             graph,
             occurrences,
-            passages: matrix("passages")?,
-            sentences: matrix("sentences")?,
-            entities: matrix("entities")?,
+            passages: matrix("passages", counts.passages)?,
+            sentences: matrix("sentences", counts.sentences)?,
+            entities: matrix("entities", counts.entities)?,
         }),
         meta,
     })
@@ -312,25 +326,17 @@ pub fn open_for(folder: &Path, dataset: &Dataset, options: &IndexOptions) -> Res
     if meta.fingerprint == fingerprint {
         return Ok(index);
     }
-    let files = || -> String {
-        let changed = inputs.iter().filter(|(name, hash)| meta.inputs.get(*name) != Some(hash)).map(|(name, _)| name);
-        let gone = meta.inputs.keys().filter(|name| !inputs.contains_key(*name));
-        changed.chain(gone).map(String::as_str).collect::<Vec<_>>().join(", ")
-    };
     let wanted = IndexMeta {
         dataset: dataset.name.clone(),
         dataset_fingerprint: dataset.fingerprint.clone(),
-        // Files that were removed since have no encoder; then the files' names say what differs.
+        // Vectors that were removed since name no encoder; then the files' names say what differs.
         encoder: vectors::read_encoder(&dataset.folder.join("embeddings/questions.parquet"))
             .unwrap_or_else(|_| meta.encoder.clone()),
         options: *options,
+        inputs,
         ..meta.clone()
     };
-    let mut what = difference(meta, &wanted);
-    let inputs_alone = meta.dataset_fingerprint == wanted.dataset_fingerprint && meta.options == wanted.options;
-    if inputs_alone {
-        what = format!("{what}: {} differ", files());
-    }
+    let what = difference(meta, &wanted);
     Err(Error::request(format!("the index in {} does not fit: it {what}", folder.display())).with_hint(format!(
         "leave index.path empty, and the run finds or builds the right one, or build it yourself: livingrag index {} --out …",
         dataset.folder.display()
@@ -361,7 +367,11 @@ fn difference(there: &IndexMeta, wanted: &IndexMeta) -> String {
     if there.encoder != wanted.encoder {
         return format!("holds vectors of {:?}, and the dataset's vectors are of {:?}", there.encoder, wanted.encoder);
     }
-    format!("was made from other files beside dataset {:?}", wanted.dataset)
+    let changed =
+        wanted.inputs.iter().filter(|(name, hash)| there.inputs.get(*name) != Some(hash)).map(|(name, _)| name);
+    let gone = there.inputs.keys().filter(|name| !wanted.inputs.contains_key(*name));
+    let files: Vec<&str> = changed.chain(gone).map(String::as_str).collect();
+    format!("was made from another {} of dataset {:?}", files.join(", "), wanted.dataset)
 }
 
 fn option_values(options: &IndexOptions) -> [(&'static str, &'static str); 4] {

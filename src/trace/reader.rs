@@ -60,7 +60,7 @@ pub fn read_rows<R: Row>(path: &Path) -> Result<Vec<R>> {
         ))
         .with_hint("use the version of livingrag that wrote the run"));
     }
-    let mut rows = Vec::with_capacity(usize::try_from(builder.metadata().file_metadata().num_rows()).unwrap_or(0));
+    let mut rows = Vec::new();
     for batch in builder.with_batch_size(4_096).build().map_err(|e| invalid(&e))? {
         let batch = batch.map_err(|e| invalid(&e))?;
         rows.extend(R::decode(&batch).map_err(|p| {
