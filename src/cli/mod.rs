@@ -16,11 +16,12 @@ mod retrieve;
 mod run;
 mod session;
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::Result;
+use crate::{Error, Result};
 
 /// The command line.
 #[derive(Debug, Parser)]
@@ -95,6 +96,15 @@ fn dispatch(cli: &Cli) -> Result<()> {
         Command::Dataset(args) => dataset::dataset(args, global),
         Command::Doctor(args) => doctor::doctor(args, global),
     }
+}
+
+/// Refuses an `--out` folder that is something else, before any work is done for it.
+fn check_out_folder(out: &Path) -> Result<()> {
+    if out.exists() && !out.is_dir() {
+        return Err(Error::request(format!("--out {} is a file, and results go into a folder", out.display()))
+            .with_hint("choose another --out folder"));
+    }
+    Ok(())
 }
 
 impl Global {
