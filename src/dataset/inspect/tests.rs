@@ -203,7 +203,7 @@ fn the_text_form_has_everything() {
         "gold passages     known for 0 of 2 questions (0.0 %)\n",
         "clusters          1 by shared hops, coverage 100.0 %, mean size 2.0, largest 2\n",
         "encoder           e, 2 numbers\n",
-        "vectors           passages: for 1 of 1 texts, none over 384 tokens\n",
+        "vectors           passages: for 1 of 1 texts, none over 384 tokens (estimated)\n",
         "index             cannot be built yet, it lacks annotations.jsonl, question_entities.jsonl, vectors of questions, ",
         "findings\n  no_gold: ",
     ] {
