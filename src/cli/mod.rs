@@ -3,6 +3,7 @@
 //! In: arguments. Out: data on standard output, everything else on standard error, and an exit code: 0 done, 1 the work
 //! failed, 2 the request was wrong. One file a command; each turns its arguments into a checked request before it works.
 
+mod cache;
 mod compare;
 mod dataset;
 mod demo;
@@ -58,6 +59,7 @@ enum Command {
     Run(run::RunArgs),
     Report(report::ReportArgs),
     Compare(compare::CompareArgs),
+    Cache(cache::CacheArgs),
     Dataset(dataset::DatasetArgs),
     Doctor(doctor::DoctorArgs),
 }
@@ -90,6 +92,7 @@ fn dispatch(cli: &Cli) -> Result<()> {
         Command::Run(args) => run::run(args, global),
         Command::Report(args) => report::report(args, global),
         Command::Compare(args) => compare::compare(args, global),
+        Command::Cache(args) => cache::cache(args, global),
         Command::Dataset(args) => dataset::dataset(args, global),
         Command::Doctor(args) => doctor::doctor(args, global),
     }
