@@ -2,7 +2,7 @@
 //!
 //! A backend is added in `backends()`; each test runs on all of them.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::needless_range_loop)]
 
 use std::sync::Arc;
 

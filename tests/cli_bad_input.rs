@@ -3,7 +3,7 @@
 //! Snapshots hold exit code and both streams; refresh them with `INSTA_UPDATE=always cargo test --test cli_bad_input`.
 //! Wrong arguments and configurations are in `cli_errors.rs`.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 mod support;
 

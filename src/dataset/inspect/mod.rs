@@ -200,27 +200,29 @@ fn readiness(dataset: &Dataset, beside: &beside::Beside) -> String {
     if dataset.passages.is_empty() {
         return "cannot be built: there is no passage".into();
     }
-    let lacking = |kinds: &[TextKind]| -> Vec<String> {
+    let lacking = |kinds: &[TextKind]| -> Vec<&str> {
         let whole = |kind: &TextKind| beside.vectors.iter().any(|v| v.kind == *kind && v.missing == 0);
-        let unneeded = |kind: &TextKind| beside.unneeded.contains(kind);
-        kinds.iter().filter(|k| !whole(k) && !unneeded(k)).map(|k| format!("vectors of {}", k.as_str())).collect()
+        kinds.iter().filter(|k| !whole(k) && !beside.unneeded.contains(k)).map(|k| k.as_str()).collect()
     };
-    let prefix = if beside.passage_prefix == "none" { " with --set index.passage_prefix=none" } else { "" };
     let dense = lacking(&[TextKind::Passages, TextKind::Questions]);
-    let mut graph: Vec<String> = Vec::new();
-    graph.extend(beside.annotations.is_none().then(|| ANNOTATIONS_FILE.to_owned()));
-    graph.extend(beside.question_entities.is_none().then(|| QUESTION_ENTITIES_FILE.to_owned()));
-    graph.extend(lacking(&[TextKind::Sentences, TextKind::Entities, TextKind::QuestionEntities]));
-    match (dense.is_empty(), graph.is_empty()) {
-        (true, true) => format!("can be built{prefix}"),
-        (true, false) => {
-            let and = if prefix.is_empty() { " with" } else { " and" };
-            format!(
-                "can be built{prefix}{and} --set index.annotations=none; a graph with entities lacks {}",
-                graph.join(", ")
-            )
-        }
-        (false, _) => format!("cannot be built yet: {} missing", [dense, graph].concat().join(", ")),
+    let graph = lacking(&[TextKind::Sentences, TextKind::Entities, TextKind::QuestionEntities]);
+    let mut missing: Vec<String> = Vec::new();
+    missing.extend(beside.annotations.is_none().then(|| ANNOTATIONS_FILE.to_owned()));
+    missing.extend(beside.question_entities.is_none().then(|| QUESTION_ENTITIES_FILE.to_owned()));
+    let vectors = [dense.as_slice(), &graph].concat();
+    missing.extend((!vectors.is_empty()).then(|| format!("vectors of {}", vectors.join(", "))));
+    let missing = missing.join(", ");
+    let mut sets = String::new();
+    if beside.passage_prefix == "none" {
+        sets.push_str(" with --set index.passage_prefix=none");
+    }
+    if missing.is_empty() {
+        format!("can be built{sets}")
+    } else if dense.is_empty() {
+        sets.push_str(if sets.is_empty() { " with" } else { "" });
+        format!("can be built{sets} --set index.annotations=none, without entities; with them it lacks {missing}")
+    } else {
+        format!("cannot be built yet, it lacks {missing}")
     }
 }
 

@@ -127,8 +127,8 @@ impl Inspection {
                 None => format!("{} rows, how many are needed is unknown", v.rows),
             };
             let cut = match (v.truncated_at_tokens, v.cut_estimated) {
-                (Some(limit), Some(0)) => format!("none over {limit} tokens"),
-                (Some(limit), Some(cut)) => format!("about {cut} cut at {limit} tokens"),
+                (Some(limit), Some(0)) => format!("none over {limit} tokens (estimated)"),
+                (Some(limit), Some(cut)) => format!("about {cut} cut at {limit} tokens (estimated)"),
                 _ => "where texts were cut is not stated".to_owned(),
             };
             line(f, label, format_args!("{}{whose}: {needed}, {cut}", v.kind.as_str()))?;
