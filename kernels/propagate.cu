@@ -9,6 +9,7 @@
 
 // Number of marked entities, into *out. All threads call it.
 __device__ inline void count_marked(const u32* mark, u32 n_entities, u32* scratch, u32* out) {
+    __syncthreads();  // whatever scratch held has been read
     if (threadIdx.x == 0) *scratch = 0;
     __syncthreads();
     u32 mine = 0;
@@ -109,6 +110,7 @@ KERNEL propagate_bfs_f64(
                 __syncthreads();
             }
         }
+        __syncthreads();  // every thread has read the last length: a hop whose scores are all too low met no barrier
         if (threadIdx.x == 0) length = reached_length;
         __syncthreads();
         frontier_length = length;

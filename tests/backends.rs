@@ -1,9 +1,15 @@
 //! One suite for every backend, against the `f64` reference of `math` and against vectors made elsewhere (tests/cases).
 //!
-//! A backend is added in `backends()`; each test runs on all of them.
+//! A backend is added in `backends()`; each test runs on all of them: the CPU with one, two and three workers, the CUDA kernels on the
+//! processor (tests/host_cuda), and CUDA where it is built in and a device answers.
 
-use std::sync::Arc;
+#![allow(clippy::unwrap_used)]
 
+mod host_cuda;
+
+use std::sync::{Arc, LazyLock};
+
+use livingrag::backend::device::DeviceBackend;
 use livingrag::backend::{
     self, ActivationStore, Backend, Choice, Form, Matrix, PassageWeightQuery, PropagationQuery, Reset, RetrievalData,
     ScanQuery,
@@ -20,8 +26,19 @@ use proptest::prelude::*;
 /// L1 distance to the reference: `f32` state on a vector of mass 1.
 const PPR_L1: f64 = 1e-5;
 
-fn backends() -> Vec<Box<dyn Backend>> {
-    [1, 2, 3].map(|threads| backend::open(Choice::Cpu, threads).unwrap()).into_iter().collect()
+/// Started once; a test goes through them in turn.
+fn backends() -> &'static [Box<dyn Backend>] {
+    static ALL: LazyLock<Vec<Box<dyn Backend>>> = LazyLock::new(|| {
+        let mut all: Vec<_> = [1, 2, 3].map(|threads| backend::open(Choice::Cpu, threads).unwrap()).into();
+        if let Some(device) = host_cuda::HostCuda::start() {
+            all.push(Box::new(DeviceBackend::new(device, 1)));
+        }
+        if let Ok(cuda) = backend::open(Choice::Cuda, 1) {
+            all.push(cuda);
+        }
+        all
+    });
+    &ALL
 }
 
 /// A small deterministic source of numbers for generated graphs.

@@ -4,17 +4,22 @@
 //! files or stores' records. Rows of a batch never influence each other, so results do not depend on how work is batched.
 
 pub mod cpu;
-mod cuda_disabled;
+#[cfg(feature = "cuda")]
+pub mod cuda;
+#[cfg(not(feature = "cuda"))]
+#[path = "cuda_disabled.rs"]
+pub mod cuda;
+pub mod device;
 mod matrix;
 
 use std::sync::Arc;
 
 pub use matrix::Matrix;
 
-use crate::Result;
 use crate::math::graph::{Graph, WeightedCsr};
 use crate::math::propagation::{Active, Propagated, PropagationParams};
 use crate::math::sparse::SparseVector;
+use crate::{Error, Result};
 
 /// What was asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +41,8 @@ pub struct Description {
     pub device: String,
     /// Worker threads on the host.
     pub threads: usize,
+    /// What a reader of the manifest should know, for example why `auto` did not take CUDA.
+    pub note: Option<String>,
 }
 
 /// Form of propagation (spec 2.3).
@@ -60,6 +67,26 @@ pub struct RetrievalData {
     pub sentences: Matrix,
     /// `[n_entities, dim]`
     pub entities: Matrix,
+}
+
+impl RetrievalData {
+    /// Whether graph and vectors have the same shape.
+    ///
+    /// # Errors
+    /// When they do not.
+    pub(crate) fn check_shapes(&self) -> Result<()> {
+        let graph = &self.graph;
+        let agree = self.passages.rows() == graph.n_passages()
+            && (self.sentences.rows() == graph.n_sentences() || graph.n_sentences() == 0)
+            && (self.entities.rows() == graph.n_entities() || graph.n_entities() == 0)
+            && self.occurrences.rows() == graph.n_entities()
+            && graph.n_nodes() == graph.n_entities() + graph.n_passages();
+        if agree {
+            return Ok(());
+        }
+        Err(Error::work("the index's graph and vectors do not have the same shape")
+            .with_hint("build the index again with `livingrag index`"))
+    }
 }
 
 /// One query of a propagation batch.
@@ -155,6 +182,10 @@ pub trait Backend: Send + Sync {
 
 /// One index on a backend.
 pub trait Corpus: Send + Sync {
+    /// How batches are split to fit the device, in a sentence; `None` where nothing has to be split.
+    fn plan(&self) -> Option<String> {
+        None
+    }
     /// For each row of `queries` the entity of highest cosine (ties: lowest id) and that cosine; `None` without entities.
     fn link(&self, queries: &Matrix) -> Vec<Option<(u32, f32)>>;
     /// Cosines of each query with every passage: one `[n_passages]` a query.
@@ -172,13 +203,20 @@ pub trait Corpus: Send + Sync {
     fn pagerank(&self, damping: f64, batch: &[Reset<'_>]) -> Vec<Option<Vec<f32>>>;
 }
 
-/// Opens a backend.
+/// Opens a backend. `Auto` takes CUDA where it was built in and a device answers, else the CPU, and the description's note says why.
 ///
 /// # Errors
-/// `Choice::Cuda` in a build without CUDA, with the command that builds it.
+/// `Choice::Cuda` without CUDA in the build, without a driver or without a device: one sentence with what would cure it.
 pub fn open(choice: Choice, threads: usize) -> Result<Box<dyn Backend>> {
     match choice {
-        Choice::Cuda => cuda_disabled::open(),
-        Choice::Auto | Choice::Cpu => Ok(Box::new(cpu::Cpu::new(threads)?)),
+        Choice::Cpu => Ok(Box::new(cpu::Cpu::new(threads)?)),
+        Choice::Cuda => cuda::open(threads),
+        Choice::Auto if !cuda::BUILT => Ok(Box::new(cpu::Cpu::new(threads)?)),
+        Choice::Auto => match cuda::open(threads) {
+            Ok(backend) => Ok(backend),
+            Err(error) => {
+                Ok(Box::new(cpu::Cpu::new(threads)?.with_note(format!("auto took the CPU: {}", error.sentence()))))
+            }
+        },
     }
 }
