@@ -13,6 +13,10 @@ lint:
     cargo fmt --check
     cargo clippy --all-targets -- -D warnings
 
+# Compiles every kernel for every GPU target and writes the table in kernels/README.md; needs no GPU.
+cuda-check *args:
+    scripts/cuda-check.sh {{args}}
+
 demo:
     cargo run --release -- demo
 

@@ -224,6 +224,8 @@ KERNEL propagate_matrix_f64(
         // What each picked sentence receives; whom it reaches.
         for (u32 i = threadIdx.x; i < n_picked; i += blockDim.x) {
             const u32 s = picked[i];
+            received[s] = 0.0;
+            if (!(similarities[s] > 0.0f)) continue;  // used up, but only a positive cosine carries a score
             double sum = 0.0;
             for (u32 j = sentence_offsets[s]; j < sentence_offsets[s + 1]; ++j) sum += score[sentence_entities[j]];
             received[s] = sum * (double)similarities[s];

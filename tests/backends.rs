@@ -11,9 +11,9 @@ use std::sync::{Arc, LazyLock};
 
 use livingrag::backend::device::DeviceBackend;
 use livingrag::backend::{
-    self, ActivationStore, Backend, Choice, Form, Matrix, PassageWeightQuery, PropagationQuery, Reset, RetrievalData,
-    ScanQuery,
+    self, ActivationStore, Backend, Form, Matrix, PassageWeightQuery, PropagationQuery, Reset, RetrievalData, ScanQuery,
 };
+use livingrag::config::{BackendConfig, BackendKind};
 use livingrag::math::graph::{Csr, Graph, WeightedCsr};
 use livingrag::math::pagerank::personalized_pagerank;
 use livingrag::math::passage_weight::{entity_bonus, min_max_normalize, passage_weight};
@@ -26,19 +26,39 @@ use proptest::prelude::*;
 /// L1 distance to the reference: `f32` state on a vector of mass 1.
 const PPR_L1: f64 = 1e-5;
 
+fn open(kind: BackendKind, threads: u32) -> livingrag::Result<Box<dyn Backend>> {
+    backend::open(&BackendConfig { kind, threads })
+}
+
 /// Started once; a test goes through them in turn.
 fn backends() -> &'static [Box<dyn Backend>] {
     static ALL: LazyLock<Vec<Box<dyn Backend>>> = LazyLock::new(|| {
-        let mut all: Vec<_> = [1, 2, 3].map(|threads| backend::open(Choice::Cpu, threads).unwrap()).into();
+        let mut all: Vec<_> = [1, 2, 3].map(|threads| open(BackendKind::Cpu, threads).unwrap()).into();
         if let Some(device) = host_cuda::HostCuda::start() {
             all.push(Box::new(DeviceBackend::new(device, 1)));
         }
-        if let Ok(cuda) = backend::open(Choice::Cuda, 1) {
+        if let Ok(cuda) = open(BackendKind::Cuda, 1) {
             all.push(cuda);
         }
         all
     });
     &ALL
+}
+
+/// `auto` never fails for want of a GPU, and says what it took; `cuda` then fails with one sentence and a cure.
+#[test]
+fn auto_says_what_it_took() {
+    let taken = open(BackendKind::Auto, 1).unwrap().description();
+    match open(BackendKind::Cuda, 1) {
+        Ok(cuda) => assert_eq!((taken.name, taken.note), (cuda.description().name, None)),
+        Err(error) => {
+            let note = taken.note.unwrap();
+            assert_eq!(taken.name, "cpu");
+            assert!(note.starts_with("auto took the CPU, since CUDA cannot be used: "), "{note}");
+            assert!(error.to_string().starts_with("CUDA cannot be used: ") && error.hint().is_some());
+        }
+    }
+    assert_eq!(open(BackendKind::Cpu, 1).unwrap().description().note, None);
 }
 
 /// A small deterministic source of numbers for generated graphs.

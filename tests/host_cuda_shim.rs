@@ -21,6 +21,7 @@ fn run(symbol: &str, n: u32, dynamic: u32, seed: u64) -> Option<Result<Vec<u32>,
     let shape = Shape { grid: (1, 1), block: THREADS };
     let done = device
         .launch_dynamic(symbol, shape, dynamic, &[Arg::In(&from), Arg::U32(n), Arg::Out(&to)])
+        .and_then(|()| device.synchronize())
         .map_err(|error| error.to_string());
     Some(done.map(|()| {
         let mut out = vec![0u32; THREADS as usize];
@@ -93,8 +94,12 @@ fn arguments_are_checked_by_kind_and_number() {
     let a = device.alloc(4).unwrap();
     let shape = Shape { grid: (1, 1), block: 32 };
     let said = device.launch_dynamic("planted_reverse_u32", shape, 0, &[Arg::In(&a), Arg::U32(1), Arg::In(&a)]);
-    assert!(said.unwrap_err().to_string().contains("an output pointer was expected"));
+    assert!(
+        said.and_then(|()| device.synchronize()).unwrap_err().to_string().contains("an output pointer was expected")
+    );
     let Some(device) = HostCuda::start() else { return };
     let said = device.launch_dynamic("planted_reverse_u32", shape, 0, &[]);
-    assert!(said.unwrap_err().to_string().contains("takes 3 arguments, 0 were given"));
+    assert!(
+        said.and_then(|()| device.synchronize()).unwrap_err().to_string().contains("takes 3 arguments, 0 were given")
+    );
 }

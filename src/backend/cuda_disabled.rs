@@ -12,6 +12,6 @@ pub const BUILT: bool = false;
 /// # Errors
 /// Always.
 pub fn open(_threads: usize) -> Result<Box<dyn Backend>> {
-    Err(Error::request("backend.kind = \"cuda\" was asked for, and this livingrag was built without CUDA")
+    Err(Error::request("CUDA cannot be used: this livingrag was built without it")
         .with_hint("build with `cargo build --release --features cuda`, or use backend.kind = \"auto\" or \"cpu\""))
 }

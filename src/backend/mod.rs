@@ -16,21 +16,11 @@ use std::sync::Arc;
 
 pub use matrix::Matrix;
 
+use crate::config::{BackendConfig, BackendKind};
 use crate::math::graph::{Graph, WeightedCsr};
 use crate::math::propagation::{Active, Propagated, PropagationParams};
 use crate::math::sparse::SparseVector;
 use crate::{Error, Result};
-
-/// What was asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Choice {
-    /// CUDA where it was built and a device is there, else the CPU.
-    Auto,
-    /// The CPU.
-    Cpu,
-    /// CUDA or an error.
-    Cuda,
-}
 
 /// What a backend is, for the manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -203,19 +193,21 @@ pub trait Corpus: Send + Sync {
     fn pagerank(&self, damping: f64, batch: &[Reset<'_>]) -> Vec<Option<Vec<f32>>>;
 }
 
-/// Opens a backend. `Auto` takes CUDA where it was built in and a device answers, else the CPU, and the description's note says why.
+/// Opens the backend a configuration asks for. `auto` takes CUDA where it was built in and a device answers, else the CPU, and the
+/// description's note says why.
 ///
 /// # Errors
-/// `Choice::Cuda` without CUDA in the build, without a driver or without a device: one sentence with what would cure it.
-pub fn open(choice: Choice, threads: usize) -> Result<Box<dyn Backend>> {
-    match choice {
-        Choice::Cpu => Ok(Box::new(cpu::Cpu::new(threads)?)),
-        Choice::Cuda => cuda::open(threads),
-        Choice::Auto if !cuda::BUILT => Ok(Box::new(cpu::Cpu::new(threads)?)),
-        Choice::Auto => match cuda::open(threads) {
+/// `cuda` without CUDA in the build, without a driver or without a device: one sentence, with what to do instead.
+pub fn open(config: &BackendConfig) -> Result<Box<dyn Backend>> {
+    let threads = config.threads as usize;
+    match config.kind {
+        BackendKind::Cpu => Ok(Box::new(cpu::Cpu::new(threads)?)),
+        BackendKind::Cuda => cuda::open(threads),
+        BackendKind::Auto => match cuda::open(threads) {
             Ok(backend) => Ok(backend),
             Err(error) => {
-                Ok(Box::new(cpu::Cpu::new(threads)?.with_note(format!("auto took the CPU: {}", error.sentence()))))
+                let note = format!("auto took the CPU, since {}", error.sentence());
+                Ok(Box::new(cpu::Cpu::new(threads)?.with_note(note)))
             }
         },
     }

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::Global;
-use crate::{Error, Result};
+use super::{Global, output};
+use crate::{Result, report};
 
 /// Compares two runs, paired by question
 ///
@@ -24,6 +24,6 @@ pub struct CompareArgs {
 }
 
 /// Compares.
-pub fn compare(_args: &CompareArgs, _global: &Global) -> Result<()> {
-    Err(Error::work("compare is not wired yet"))
+pub fn compare(args: &CompareArgs, _global: &Global) -> Result<()> {
+    output::data(&report::compare(&args.a, &args.b)?)
 }

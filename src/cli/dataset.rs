@@ -2,13 +2,19 @@
 //!
 //! In: a dataset folder. Out: a description, or JSON lines, on standard output.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::Global;
+use serde::Serialize;
+
+use super::{Global, output};
+use crate::Result;
 use crate::config::RunConfig;
-use crate::{Error, Result};
+use crate::dataset::{Dataset, inspect};
+use crate::experience::template::mask_question;
+use crate::index::{IndexOptions, build};
 
 /// Looks into a dataset folder
 #[derive(Debug, Args)]
@@ -56,12 +62,37 @@ pub fn dataset(args: &DatasetArgs, global: &Global) -> Result<()> {
 }
 
 /// Describes the dataset.
-fn inspect(_args: &InspectArgs, _global: &Global) -> Result<()> {
-    Err(Error::work("dataset inspect is not wired yet"))
+fn inspect(args: &InspectArgs, _global: &Global) -> Result<()> {
+    let dataset = Dataset::open(&args.dir)?;
+    output::data(&inspect::inspect(&dataset)?.to_string())
 }
 
-/// Lists the texts.
+#[derive(Serialize)]
+struct TextLine<'a> {
+    kind: &'a str,
+    text: &'a str,
+}
+
+/// Lists the texts: those of the index, then the masked questions.
 fn texts(args: &TextsArgs, _global: &Global) -> Result<()> {
-    let _config = RunConfig::load_layers::<PathBuf>(&[], &args.sets)?;
-    Err(Error::work("dataset texts is not wired yet"))
+    let config = RunConfig::load_layers::<PathBuf>(&[], &args.sets)?;
+    let dataset = Dataset::open(&args.dir)?;
+    let texts = build::texts(&dataset, &IndexOptions::from(&config.index))?;
+    let mut out = output::Data::stdout();
+    let mut line = |kind: &str, text: &str| -> Result<()> {
+        let json = serde_json::to_string(&TextLine { kind, text })
+            .map_err(|e| crate::Error::work("cannot write a text as JSON").with_source(e))?;
+        out.line(&json)
+    };
+    for (kind, text) in &texts.index {
+        line(kind.as_str(), text)?;
+    }
+    let mut seen = BTreeSet::new();
+    for (question, mentions) in dataset.questions.iter().zip(&texts.mentions) {
+        let template = mask_question(&question.text, &mentions.entities);
+        if seen.insert(template.clone()) {
+            line("templates", &template)?;
+        }
+    }
+    out.finish()
 }

@@ -2,12 +2,14 @@
 //!
 //! In: a dataset folder and `index.*` keys. Out: a versioned index folder; its path on standard output.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::Global;
+use super::{Global, output};
 use crate::config::RunConfig;
+use crate::dataset::Dataset;
+use crate::index::{IndexOptions, build, files};
 use crate::{Error, Result};
 
 /// Builds the graph index of a dataset folder
@@ -18,7 +20,7 @@ pub struct IndexArgs {
     /// The dataset folder
     #[arg(value_name = "DATASET-DIR")]
     pub dataset: PathBuf,
-    /// The index folder [default: index-<fingerprint> under results/]
+    /// The index folder [default: results/indexes/<name>-<fingerprint>]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Sets an `index.…` key of the configuration; may be repeated
@@ -43,7 +45,25 @@ impl IndexArgs {
 }
 
 /// Builds the index.
-pub fn index(args: &IndexArgs, _global: &Global) -> Result<()> {
-    args.config()?.validate()?;
-    Err(Error::work("index is not wired yet"))
+pub fn index(args: &IndexArgs, global: &Global) -> Result<()> {
+    let config = args.config()?;
+    config.validate()?;
+    let options = IndexOptions::from(&config.index);
+    let dataset = Dataset::open(&args.dataset)?;
+    for note in &dataset.notes {
+        output::note(global.quiet, &format!("note: {}", note.text));
+    }
+    let (_, fingerprint) = build::fingerprint(&dataset, &options)?;
+    let folder = args
+        .out
+        .clone()
+        .unwrap_or_else(|| Path::new("results/indexes").join(files::folder_name(&dataset.name, &fingerprint)));
+    let built = build::build(&dataset, &options)?;
+    files::write(&built, &folder)?;
+    let meta = files::read_meta(&folder)?;
+    for note in &meta.notes {
+        output::warning(note);
+    }
+    output::note(global.quiet, &meta.summary());
+    output::data(&folder.display().to_string())
 }

@@ -13,6 +13,7 @@ pub mod progress;
 mod report;
 mod retrieve;
 mod run;
+mod session;
 
 use std::process::ExitCode;
 

@@ -7,11 +7,8 @@ use std::path::PathBuf;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 
-use super::Global;
-use crate::{Error, Result};
-
-/// Tables that can be made, by the paper's number; `recall` has none there.
-pub const TABLES: [&str; 7] = ["1", "2", "3", "4", "6", "16", "recall"];
+use super::{Global, output};
+use crate::{Result, report};
 
 /// What a table is written as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -39,7 +36,7 @@ pub struct ReportArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "md,csv")]
     pub format: Vec<Format>,
     /// Which tables are made [default: all that the traces allow]
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = PossibleValuesParser::new(TABLES))]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = PossibleValuesParser::new(report::tables::ids()))]
     pub tables: Vec<String>,
     /// Also reports runs that are not finished, marked as such
     #[arg(long)]
@@ -47,6 +44,26 @@ pub struct ReportArgs {
 }
 
 /// Makes the tables.
-pub fn report(_args: &ReportArgs, _global: &Global) -> Result<()> {
-    Err(Error::work("report is not wired yet"))
+pub fn report(args: &ReportArgs, global: &Global) -> Result<()> {
+    let out = match (&args.out, args.results.first()) {
+        (Some(out), _) => out.clone(),
+        (None, first) => first.map(|p| p.join("report")).unwrap_or_default(),
+    };
+    let formats = args.format.iter().map(|f| match f {
+        Format::Md => report::Format::Markdown,
+        Format::Csv => report::Format::Csv,
+    });
+    let options = report::Options {
+        formats: formats.collect(),
+        tables: args.tables.clone(),
+        figures: Vec::new(),
+        partial: args.partial,
+    };
+    let summary = report::build(&args.results, &out, &options)?;
+    output::data(&summary.stdout_text)?;
+    output::note(global.quiet, &format!("{} files under {}", summary.files.len(), out.display()));
+    match summary.files.first() {
+        Some(path) => output::data(&format!("report: {}", path.display())),
+        None => Ok(()),
+    }
 }

@@ -3,11 +3,19 @@
 //! In: an index folder and `retrieve.*` keys. Out: a Parquet file with a row a question.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
 
 use clap::Args;
 
-use super::Global;
+use super::progress::Progress;
+use super::{Global, output};
+use crate::backend::{self, Backend};
 use crate::config::RunConfig;
+use crate::index::files;
+use crate::retrieve::recall::RecallSummary;
+use crate::retrieve::{Prepared, export};
+use crate::trace::writer;
 use crate::{Error, Result};
 
 /// Ranks the passages of every question and writes the ranking with its inner state
@@ -42,6 +50,49 @@ impl RetrieveArgs {
 
 /// Ranks and writes.
 pub fn retrieve(args: &RetrieveArgs, global: &Global) -> Result<()> {
-    args.config(global)?.validate()?;
-    Err(Error::work("retrieve is not wired yet"))
+    let config = args.config(global)?;
+    config.validate()?;
+    if args.out.exists() {
+        return Err(Error::request(format!("{} exists already", args.out.display()))
+            .with_hint("remove it or choose another --out file"));
+    }
+    let index = Arc::new(files::open(&args.index)?);
+    for note in &index.meta.notes {
+        output::warning(note);
+    }
+    output::note(global.quiet, &index.meta.summary());
+    let backend: Arc<dyn Backend> = Arc::from(backend::open(&config.backend)?);
+    if config.retrieve.length_b != 0.0 {
+        return Err(Error::request("retrieve.length_b needs the passages' lengths, which an index does not hold")
+            .with_hint("use `livingrag run` for length normalisation, or leave retrieve.length_b at 0"));
+    }
+    let started = Instant::now();
+    let prepared = Prepared::new(index, backend, Vec::new())?;
+    let n = prepared.index.questions.len();
+    let bar = Progress::new("retrieve", n as u64, global.quiet);
+    let rows = export::rows(&prepared, &config.retrieve, |done| bar.set(done as u64));
+    bar.finish();
+    let took = started.elapsed();
+    if let Some(first) = rows.first()
+        && rows.len() > 1
+        && rows.iter().all(|r| r.passages.iter().map(|p| p.passage).eq(first.passages.iter().map(|p| p.passage)))
+    {
+        output::warning("every question has the same ranking; the vectors may be constant");
+    }
+    writer::write_rows(&args.out, &rows)?;
+    let recall = RecallSummary::of(rows.iter().zip(&prepared.index.questions).filter_map(|(row, indexed)| {
+        let gold = indexed.question.gold_passages.as_ref()?;
+        Some((row.passages.iter().map(|p| p.passage).collect(), gold.iter().map(|p| p.0).collect()))
+    }));
+    output::note(
+        global.quiet,
+        &format!(
+            "{n} questions in {:.3} s ({:.3} ms each, {} propagation){}",
+            took.as_secs_f64(),
+            took.as_secs_f64() * 1e3 / n.max(1) as f64,
+            config.retrieve.propagation.as_str(),
+            recall.map(|r| format!("\n{r}")).unwrap_or_default()
+        ),
+    );
+    output::data(&args.out.display().to_string())
 }

@@ -6,9 +6,11 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::Global;
+use super::progress::Progress;
+use super::{Global, output, session};
+use crate::Result;
 use crate::config::RunConfig;
-use crate::{Error, Result};
+use crate::replay::{self, Opened, Parts, Run, Session};
 
 /// Replays a question stream and writes its traces
 #[derive(Debug, Args)]
@@ -47,6 +49,44 @@ impl RunArgs {
 pub fn run(args: &RunArgs, global: &Global) -> Result<()> {
     let config = args.config(global)?;
     config.validate()?;
-    config.dataset_path()?;
-    Err(Error::work("run is not wired yet"))
+    let parts = Parts::new(&config)?;
+    let opened = session::open(&config, &args.out, global)?;
+    let estimate = opened.estimate(&config, &parts)?;
+    output::note(global.quiet, &format!("estimate: {estimate}"));
+    let session = opened.session(&config)?;
+    if args.dry_run {
+        return output::data(&replay::plan(&session, &config, &parts)?.to_toml()?);
+    }
+    let run = match Run::open(&session, &config, parts, &args.out, args.resume)? {
+        Opened::Finished(folder) => {
+            output::note(global.quiet, "finished already");
+            return output::data(&folder.display().to_string());
+        }
+        Opened::Ready(run) => run,
+    };
+    for note in &run.notes {
+        output::warning(note);
+    }
+    if run.done() > 0 {
+        output::note(global.quiet, &format!("going on after {} of {} queries", run.done(), run.total()));
+    }
+    let folder = replay_all(&session, vec![*run], global)?.remove(0);
+    output::data(&folder.display().to_string())
+}
+
+/// Replays runs in step with a progress bar and finishes them; their folders come back in order.
+pub fn replay_all(session: &Session, mut runs: Vec<Run>, global: &Global) -> Result<Vec<PathBuf>> {
+    let total = runs.iter().map(Run::total).sum::<usize>() as u64;
+    let bar = Progress::new("replay", total, global.quiet);
+    bar.set(runs.iter().map(Run::done).sum::<usize>() as u64);
+    replay::replay(session, &mut runs, |advanced| bar.set(advanced.done as u64))?;
+    bar.finish();
+    runs.into_iter()
+        .map(|run| {
+            let (id, queries, stored) = (run.plan.run_id.clone(), run.total(), run.stored());
+            let folder = run.finish(session)?;
+            output::note(global.quiet, &format!("{id}: {queries} queries, {stored} experiences stored"));
+            Ok(folder)
+        })
+        .collect()
 }

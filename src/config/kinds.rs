@@ -217,3 +217,25 @@ pub enum BackendKind {
     /// CUDA or an error.
     Cuda,
 }
+
+/// Gives a setting its name in configurations, traces and manifests.
+macro_rules! names {
+    ($($kind:ident { $($variant:ident => $name:literal),+ $(,)? })+) => {$(
+        impl $kind {
+            /// The name in configurations, traces and manifests.
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)+
+                }
+            }
+        }
+    )+};
+}
+
+names! {
+    AnnotationSource { File => "file", None => "none" }
+    AdjacentPassages { All => "all", SameDocument => "same_document", None => "none" }
+    Propagation { Bfs => "bfs", Matrix => "matrix" }
+    TemplateSimilarity { Auto => "auto", Embedding => "embedding", Tokens => "tokens" }
+    BackendKind { Auto => "auto", Cpu => "cpu", Cuda => "cuda" }
+}

@@ -4,13 +4,33 @@
 //! Nothing here knows a retriever.
 
 pub mod annotations;
+pub mod clusters;
+pub mod inspect;
+pub mod orders;
+pub mod texts;
 pub mod vectors;
 
-use std::path::PathBuf;
+mod context;
+mod corpus;
+mod gold;
+mod hipporag;
+mod linearrag;
+mod musique;
+mod question;
+mod recognise;
+mod record;
+mod settings;
+mod source;
+
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::error::{Error, Result};
 use crate::ids::PassageId;
+use recognise::Files;
+use settings::Settings;
+use source::Source;
 
 /// The shapes of dataset files that are recognised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,7 +78,7 @@ pub struct Question {
 }
 
 /// Something about the files that a user should know, found while reading.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Note {
     /// A short stable name, for example `lone_surrogate`.
     pub code: &'static str,
@@ -86,3 +106,113 @@ pub struct Dataset {
     /// What was odd while reading.
     pub notes: Vec<Note>,
 }
+
+/// Annotations of the passages, beside the dataset.
+pub const ANNOTATIONS_FILE: &str = "annotations.jsonl";
+/// Entities of the questions, beside the dataset.
+pub const QUESTION_ENTITIES_FILE: &str = "question_entities.jsonl";
+
+impl Kind {
+    /// Every kind.
+    pub const ALL: [Self; 5] = [Self::LinearRag, Self::HippoRag, Self::HotpotQa, Self::TwoWiki, Self::MuSiQue];
+
+    /// The name in `dataset.toml` and in outputs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::LinearRag => "linearrag",
+            Self::HippoRag => "hipporag",
+            Self::HotpotQa => "hotpotqa",
+            Self::TwoWiki => "2wiki",
+            Self::MuSiQue => "musique",
+        }
+    }
+}
+
+/// What a reader of one kind hands back.
+#[derive(Debug)]
+struct Parsed {
+    passages: Vec<Passage>,
+    questions: Vec<Question>,
+    notes: Vec<Note>,
+}
+
+impl Dataset {
+    /// Reads the dataset in `folder`.
+    ///
+    /// Equal passages are all kept, each with its own id. Repeated question ids are made unique and gold passages that
+    /// are only partly in the corpus are left unknown; [`Dataset::notes`] says so. Errors name file, record and field.
+    pub fn open(folder: &Path) -> Result<Self> {
+        if !folder.is_dir() {
+            let why = if folder.exists() { "is a file; a dataset is a folder" } else { "does not exist" };
+            return Err(Error::request(format!("the dataset folder {} {why}", folder.display())));
+        }
+        let settings = Settings::read(folder)?;
+        let Files { kind, questions, corpus } = recognise::files(folder, &settings)?;
+        let mut parsed = match (kind, &corpus) {
+            (Kind::LinearRag, Some(chunks)) => linearrag::read(&questions, chunks)?,
+            (Kind::HippoRag, Some(corpus)) => hipporag::read(&questions, corpus)?,
+            (Kind::LinearRag | Kind::HippoRag, None) => {
+                return Err(Error::request(format!(
+                    "kind {} of {} needs a corpus file",
+                    kind.as_str(),
+                    folder.display()
+                )));
+            }
+            (Kind::HotpotQa, _) => context::read(&questions, "")?,
+            (Kind::TwoWiki, _) => context::read(&questions, " ")?,
+            (Kind::MuSiQue, _) => musique::read(&questions)?,
+        };
+        if parsed.questions.is_empty() {
+            return Err(Error::request(format!("{} holds no question", questions.path.display())));
+        }
+
+        let fingerprint = fingerprint([Some(&questions), corpus.as_ref()].into_iter().flatten());
+        let file = questions.file_name();
+        let mut notes = questions.notes;
+        notes.extend(corpus.into_iter().flat_map(|c| c.notes));
+        notes.append(&mut parsed.notes);
+        notes.extend(question::make_ids_unique(&mut parsed.questions, &file));
+        notes.extend(question::empty_answers(&parsed.questions, &file));
+
+        let absolute = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
+        Ok(Self {
+            name: settings.name.unwrap_or_else(|| source::file_name(&absolute)),
+            kind,
+            folder: folder.to_owned(),
+            licence: settings.licence,
+            passages: parsed.passages,
+            questions: parsed.questions,
+            fingerprint,
+            notes,
+        })
+    }
+
+    /// Passage texts as they are embedded, counted and annotated: with `index_prefix` each is `"{i}:{text}"`, the
+    /// reference's form, else the bare text.
+    pub fn passage_texts(&self, index_prefix: bool) -> Vec<String> {
+        let texts = self.passages.iter().enumerate();
+        texts.map(|(i, p)| if index_prefix { format!("{i}:{}", p.text) } else { p.text.clone() }).collect()
+    }
+
+    /// Question texts, in stream order.
+    pub fn question_texts(&self) -> Vec<String> {
+        self.questions.iter().map(|q| q.text.clone()).collect()
+    }
+}
+
+/// blake3 over each file's name, a zero byte and the blake3 of its bytes, questions first; hex.
+fn fingerprint<'a>(files: impl Iterator<Item = &'a Source>) -> String {
+    let mut hasher = blake3::Hasher::new();
+    for file in files {
+        hasher.update(file.file_name().as_bytes()).update(&[0]).update(file.hash.as_bytes());
+    }
+    hasher.finalize().to_hex().to_string()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used)]
+mod tests;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used)]
+mod real_data;

@@ -3,6 +3,14 @@
 //! In: a candidate (question, explanation, answer, used passages). Out: scores and a decision. Novelty comes first; grounding
 //! is computed only for candidates that are novel.
 
+pub mod bernoulli;
+pub mod claims;
+pub mod decide;
+pub mod evidence;
+pub mod grounding;
+pub mod lexical;
+pub mod novelty;
+
 use serde::{Deserialize, Serialize};
 
 /// Why a candidate was stored or not.

@@ -2,6 +2,23 @@
 //!
 //! In: [`Request`]s of one block. Out: one [`Response`] each, in the same order. Equations 1, 2 and 14.
 
+pub mod answer;
+pub mod coin;
+pub mod cost;
+pub mod key;
+pub mod prompt;
+pub mod recorded;
+pub mod score;
+pub mod simulated;
+
+pub use answer::{Marker, Parsed, parse_answer};
+pub use cost::{Prices, cost_usd};
+pub use key::{ModelSettings, request_key};
+pub use prompt::{PromptTemplate, assemble_context};
+pub use recorded::{RecordedReader, RecordingWriter};
+pub use score::{contain, contain_word};
+pub use simulated::SimulatedReader;
+
 use serde::{Deserialize, Serialize};
 
 use crate::Result;
@@ -52,7 +69,8 @@ pub struct Request {
 }
 
 /// Token counts as the endpoint gave them; null is not 0.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 #[expect(missing_docs, reason = "the names are the API's")]
 pub struct Usage {
     pub prompt_tokens: Option<u32>,

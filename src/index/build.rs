@@ -7,34 +7,22 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::backend::{Matrix, RetrievalData};
-use crate::config::{AnnotationSource, PassagePrefix};
+use crate::config::{AnnotationSource, EntityText, PassagePrefix};
 use crate::dataset::annotations::{self, PassageAnnotation, QuestionAnnotation};
+use crate::dataset::texts::{TextKind, index_texts};
 use crate::dataset::vectors::{self, VectorTable};
-use crate::dataset::{Dataset, Note};
+use crate::dataset::{ANNOTATIONS_FILE, Dataset, Note, QUESTION_ENTITIES_FILE};
 use crate::index::graph::{self, entity_text};
 use crate::index::{Counts, INDEX_VERSION, Index, IndexMeta, IndexOptions, IndexedQuestion, occurrences};
 use crate::{Error, Result};
 
-/// Passage texts as they are embedded, counted and linked: with `"{i}:"` in front, or bare.
-pub fn prefixed_texts(dataset: &Dataset, prefix: PassagePrefix) -> Vec<String> {
-    dataset
-        .passages
-        .iter()
-        .enumerate()
-        .map(|(i, passage)| match prefix {
-            PassagePrefix::Index => format!("{i}:{}", passage.text),
-            PassagePrefix::None => passage.text.clone(),
-        })
-        .collect()
-}
-
 /// The input files beside questions and corpus that an index of these options reads, present ones only.
 pub fn input_files(folder: &Path, options: &IndexOptions) -> Vec<PathBuf> {
     let mut names = vec!["embeddings/passages.parquet", "embeddings/questions.parquet", "embeddings/templates.parquet"];
-    names.push("question_entities.jsonl");
+    names.push(QUESTION_ENTITIES_FILE);
     if options.annotations == AnnotationSource::File {
         names.extend([
-            "annotations.jsonl",
+            ANNOTATIONS_FILE,
             "embeddings/sentences.parquet",
             "embeddings/entities.parquet",
             "embeddings/question_entities.parquet",
@@ -69,6 +57,7 @@ pub fn fingerprint(dataset: &Dataset, options: &IndexOptions) -> Result<(BTreeMa
 /// The vectors of one kind of text, checked against the encoder of those read before.
 struct VectorReader<'a> {
     folder: &'a Path,
+    notes: Vec<Note>,
     encoder: Option<(String, usize, Option<usize>, &'static str)>,
 }
 
@@ -81,7 +70,14 @@ impl VectorReader<'_> {
                  with --set index.annotations=none only passages and questions are needed",
             ));
         }
-        let table = vectors::read(&path)?;
+        let (table, notes) = vectors::read_with_notes(&path)?;
+        self.notes.extend(notes);
+        if table.is_constant() {
+            self.notes.push(Note {
+                code: "constant_vectors",
+                text: format!("{}: all texts have the same vector, so every ranking is the same", path.display()),
+            });
+        }
         match &self.encoder {
             None => self.encoder = Some((table.encoder.clone(), table.dim, table.truncated_at_tokens, kind)),
             Some((encoder, dim, _, first)) if *encoder != table.encoder || *dim != table.dim => {
@@ -101,17 +97,13 @@ impl VectorReader<'_> {
     /// One row a text, in the texts' order.
     fn rows(&mut self, kind: &'static str, texts: &[&str]) -> Result<Matrix> {
         let table = self.read(kind)?;
-        // Looked up only. Of equal texts the first row stands.
-        let mut row_of: HashMap<&str, usize> = HashMap::with_capacity(table.texts.len());
-        for (i, text) in table.texts.iter().enumerate() {
-            row_of.entry(text).or_insert(i);
-        }
+        let rows = table.index();
         let mut data = Vec::with_capacity(texts.len() * table.dim);
         let missing: Vec<&str> = texts
             .iter()
-            .filter(|text| match row_of.get(**text) {
-                Some(&i) => {
-                    data.extend_from_slice(&table.data[i * table.dim..(i + 1) * table.dim]);
+            .filter(|text| match rows.vector(text) {
+                Some(vector) => {
+                    data.extend_from_slice(vector);
                     false
                 }
                 None => true,
@@ -136,39 +128,71 @@ impl VectorReader<'_> {
     }
 }
 
+/// The texts of a dataset with the annotations that options ask for.
+struct Annotated {
+    texts: Vec<String>,
+    question_texts: Vec<String>,
+    passages: Vec<PassageAnnotation>,
+    mentions: Vec<QuestionAnnotation>,
+    notes: Vec<Note>,
+}
+
+fn annotated(dataset: &Dataset, options: &IndexOptions) -> Result<Annotated> {
+    let mut notes: Vec<Note> = Vec::new();
+    let texts = dataset.passage_texts(options.passage_prefix == PassagePrefix::Index);
+    let passages = match options.annotations {
+        AnnotationSource::None => Vec::new(),
+        AnnotationSource::File => {
+            let (read, found) =
+                annotations::read_passages(&annotation_file(&dataset.folder, ANNOTATIONS_FILE)?, &texts)?;
+            notes.extend(found);
+            read
+        }
+    };
+    let question_texts = dataset.question_texts();
+    let path = dataset.folder.join(QUESTION_ENTITIES_FILE);
+    // Without a graph the mentions serve masking only, so they may be absent.
+    let mentions = if options.annotations == AnnotationSource::None && !path.is_file() {
+        vec![QuestionAnnotation::default(); question_texts.len()]
+    } else {
+        let (read, found) =
+            annotations::read_questions(&annotation_file(&dataset.folder, QUESTION_ENTITIES_FILE)?, &question_texts)?;
+        notes.extend(found);
+        read
+    };
+    Ok(Annotated { texts, question_texts, passages, mentions, notes })
+}
+
+/// Every text that needs a vector, and the questions' mentions, from which masked questions are made.
+pub struct Texts {
+    /// (kind, text), distinct within a kind.
+    pub index: Vec<(TextKind, String)>,
+    /// One a question.
+    pub mentions: Vec<QuestionAnnotation>,
+}
+
+/// The texts of a dataset under these options.
+///
+/// # Errors
+/// Missing or contradictory annotations.
+pub fn texts(dataset: &Dataset, options: &IndexOptions) -> Result<Texts> {
+    let a = annotated(dataset, options)?;
+    let of_graph = match options.annotations {
+        AnnotationSource::None => &[],
+        AnnotationSource::File => a.mentions.as_slice(),
+    };
+    let trim = options.entity_text == EntityText::Trim;
+    Ok(Texts { index: index_texts(&a.texts, &a.passages, &a.question_texts, of_graph, trim), mentions: a.mentions })
+}
+
 /// Builds the index of a dataset.
 ///
 /// # Errors
 /// Missing or contradictory annotations and vectors; each names its file.
 pub fn build(dataset: &Dataset, options: &IndexOptions) -> Result<Index> {
     let (inputs, fingerprint) = fingerprint(dataset, options)?;
-    let mut notes: Vec<Note> = Vec::new();
-    let texts = prefixed_texts(dataset, options.passage_prefix);
+    let Annotated { texts, question_texts, passages, mentions, mut notes } = annotated(dataset, options)?;
     let titles: Vec<Option<&str>> = dataset.passages.iter().map(|p| p.title.as_deref()).collect();
-
-    let passages: Vec<PassageAnnotation> = match options.annotations {
-        AnnotationSource::None => Vec::new(),
-        AnnotationSource::File => {
-            let (read, found) =
-                annotations::read_passages(&annotation_file(&dataset.folder, "annotations.jsonl")?, &texts)?;
-            notes.extend(found);
-            read
-        }
-    };
-    let question_texts: Vec<String> = dataset.questions.iter().map(|q| q.text.clone()).collect();
-    let mentions: Vec<QuestionAnnotation> = {
-        let path = dataset.folder.join("question_entities.jsonl");
-        // Without a graph the mentions serve masking only, so they may be absent.
-        if options.annotations == AnnotationSource::None && !path.is_file() {
-            vec![QuestionAnnotation::default(); question_texts.len()]
-        } else {
-            let (read, found) =
-                annotations::read_questions(&annotation_file(&dataset.folder, "question_entities.jsonl")?, &question_texts)?;
-            notes.extend(found);
-            read
-        }
-    };
-
     let graph = graph::build(&texts, &titles, &passages, options.adjacent_passages, options.entity_text);
     if graph.entities.is_empty() {
         notes.push(Note {
@@ -178,13 +202,12 @@ pub fn build(dataset: &Dataset, options: &IndexOptions) -> Result<Index> {
     }
     let (questions, question_entities) = index_questions(dataset, &mentions, options);
 
-    let mut reader = VectorReader { folder: &dataset.folder, encoder: None };
-    let views = |texts: &[String]| -> Vec<String> { texts.to_vec() };
+    let mut reader = VectorReader { folder: &dataset.folder, notes: Vec::new(), encoder: None };
     let passage_vectors = reader.rows("passages", &as_views(&texts))?;
     let question_vectors = reader.rows("questions", &as_views(&question_texts))?;
     let empty = Matrix::new(passage_vectors.dim(), Vec::new());
     let mut optional = |kind, texts: &[String]| {
-        if texts.is_empty() { Ok(empty.clone()) } else { reader.rows(kind, &as_views(&views(texts))) }
+        if texts.is_empty() { Ok(empty.clone()) } else { reader.rows(kind, &as_views(texts)) }
     };
     let sentence_vectors = optional("sentences", &graph.sentences)?;
     let entity_vectors = optional("entities", &graph.entities)?;
@@ -202,6 +225,7 @@ pub fn build(dataset: &Dataset, options: &IndexOptions) -> Result<Index> {
     };
     let occurrences = occurrences::count(&graph.entities, &texts)?;
 
+    notes.append(&mut reader.notes);
     let (encoder, dim, truncated_at_tokens, _) = reader.encoder.unwrap_or_default();
     let meta = IndexMeta {
         version: INDEX_VERSION,
@@ -255,8 +279,9 @@ fn annotation_file(folder: &Path, name: &str) -> Result<PathBuf> {
     if path.is_file() {
         return Ok(path);
     }
-    Err(Error::request(format!("the annotations are missing: {}", path.display()))
-        .with_hint("make them with an entity recogniser, or build a graph without entities: --set index.annotations=none"))
+    Err(Error::request(format!("the annotations are missing: {}", path.display())).with_hint(
+        "make them with an entity recogniser, or build a graph without entities: --set index.annotations=none",
+    ))
 }
 
 /// Query entities of each question (spec 2.2): lower-cased, in order of first appearance, without repeats; numbered over the dataset.
@@ -275,7 +300,7 @@ fn index_questions(
             let mut entities: Vec<u32> = Vec::new();
             if options.annotations == AnnotationSource::File {
                 for span in &annotation.entities {
-                    let Some(surface) = entity_text(&span.text, &span.label, options.entity_text) else { continue };
+                    let Some(surface) = entity_text(span, options.entity_text) else { continue };
                     let lower = surface.to_lowercase();
                     let row = *row_of.entry(lower.clone()).or_insert_with(|| {
                         texts.push(lower);

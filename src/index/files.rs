@@ -36,7 +36,8 @@ struct Texts {
 
 /// Name of the folder an index of these inputs is kept in.
 pub fn folder_name(dataset: &str, fingerprint: &str) -> String {
-    let safe: String = dataset.chars().map(|c| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '-' }).collect();
+    let safe: String =
+        dataset.chars().map(|c| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '-' }).collect();
     format!("{safe}-{}", fingerprint.get(..12).unwrap_or(fingerprint))
 }
 
@@ -95,8 +96,18 @@ fn write_into(index: &Index, folder: &Path) -> Result<()> {
     let json = serde_json::to_vec(&texts).map_err(|e| Error::work("cannot write the index's texts").with_source(e))?;
     let csr = |name: &'static str, csr: &Csr| {
         [
-            (format!("{name}.offsets"), Dtype::U64, csr.offsets.len(), bytemuck::cast_slice::<u64, u8>(&csr.offsets).to_vec()),
-            (format!("{name}.indices"), Dtype::U32, csr.indices.len(), bytemuck::cast_slice::<u32, u8>(&csr.indices).to_vec()),
+            (
+                format!("{name}.offsets"),
+                Dtype::U64,
+                csr.offsets.len(),
+                bytemuck::cast_slice::<u64, u8>(&csr.offsets).to_vec(),
+            ),
+            (
+                format!("{name}.indices"),
+                Dtype::U32,
+                csr.indices.len(),
+                bytemuck::cast_slice::<u32, u8>(&csr.indices).to_vec(),
+            ),
         ]
     };
     let values = |name: &'static str, values: &[f64]| {
@@ -213,7 +224,8 @@ pub fn open(folder: &Path) -> Result<Index> {
     let bytes = map(folder, GRAPH, &meta)?;
     let arrays = SafeTensors::deserialize(&bytes).map_err(|e| damaged(&graph_path).with_source(e))?;
     let csr = |name: &str| -> Result<Csr> {
-        let array = |part: &str| arrays.tensor(&format!("{name}.{part}")).map_err(|e| damaged(&graph_path).with_source(e));
+        let array =
+            |part: &str| arrays.tensor(&format!("{name}.{part}")).map_err(|e| damaged(&graph_path).with_source(e));
         let offsets: Vec<u64> = numbers(array("offsets")?.data()).ok_or_else(|| damaged(&graph_path))?;
         let indices: Vec<u32> = numbers(array("indices")?.data()).ok_or_else(|| damaged(&graph_path))?;
         Ok(Csr { offsets, indices })

@@ -6,11 +6,8 @@
 use std::collections::HashMap;
 
 use crate::config::{AdjacentPassages, EntityText};
-use crate::dataset::annotations::PassageAnnotation;
+use crate::dataset::annotations::{CodePoints, PassageAnnotation, Span};
 use crate::math::graph::{Csr, Graph};
-
-/// Labels that never become graph entities.
-pub const DROPPED_LABELS: [&str; 2] = ["ORDINAL", "CARDINAL"];
 
 /// The graph with the texts of its nodes.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -40,20 +37,14 @@ impl<'a> Numbering<'a> {
 }
 
 /// A mention's entity text under the option; `None` for dropped labels and blanks.
-pub fn entity_text<'a>(text: &'a str, label: &str, option: EntityText) -> Option<&'a str> {
-    if DROPPED_LABELS.contains(&label) || text.trim().is_empty() {
+pub fn entity_text(mention: &Span, option: EntityText) -> Option<&str> {
+    if !mention.is_entity() || mention.text.trim().is_empty() {
         return None;
     }
     Some(match option {
-        EntityText::Exact => text,
-        EntityText::Trim => text.trim(),
+        EntityText::Exact => &mention.text,
+        EntityText::Trim => mention.text.trim(),
     })
-}
-
-/// The slice of code points `start..end`; annotations were checked against the text on reading.
-fn slice_chars(text: &str, offsets: &[usize], start: usize, end: usize) -> std::ops::Range<usize> {
-    let at = |i: usize| offsets.get(i).copied().unwrap_or(text.len());
-    at(start)..at(end)
 }
 
 /// Builds the graph; `annotations` is empty for a graph without entities, else one a passage.
@@ -70,18 +61,20 @@ pub fn build(
     let mut sentence_entities: Vec<Vec<u32>> = Vec::new();
     let mut passage_entities: Vec<Vec<u32>> = vec![Vec::new(); n_passages];
     for ((text, annotation), of_passage) in texts.iter().zip(annotations).zip(&mut passage_entities) {
-        let offsets: Vec<usize> = text.char_indices().map(|(byte, _)| byte).collect();
+        let points = CodePoints::new(text);
         for sentence in &annotation.sentences {
             let mut found: Vec<u32> = Vec::new();
             for span in &sentence.entities {
-                if let Some(surface) = entity_text(&span.text, &span.label, entity_option) {
+                if let Some(surface) = entity_text(span, entity_option) {
                     push_new(&mut found, entities.id(surface));
                 }
             }
             if found.is_empty() {
                 continue;
             }
-            let id = sentences.id(&text[slice_chars(text, &offsets, sentence.start, sentence.end)]) as usize;
+            // Annotations were checked against the text on reading.
+            let Some(sentence) = points.slice(sentence.start, sentence.end) else { continue };
+            let id = sentences.id(sentence) as usize;
             sentence_entities.resize(sentence_entities.len().max(id + 1), Vec::new());
             for &e in &found {
                 push_new(&mut sentence_entities[id], e);
@@ -144,7 +137,7 @@ fn push_new(list: &mut Vec<u32>, id: u32) {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::dataset::annotations::{SentenceSpan, Span};
+    use crate::dataset::annotations::SentenceSpan;
 
     fn annotate(text: &str, sentences: &[(&str, &[&str])]) -> PassageAnnotation {
         let chars = |bytes: usize| text[..bytes].chars().count();
@@ -219,10 +212,13 @@ mod tests {
 
     #[test]
     fn labels_and_options() {
-        assert_eq!(entity_text("7", "CARDINAL", EntityText::Exact), None);
-        assert_eq!(entity_text(" \n ", "ORG", EntityText::Exact), None);
-        assert_eq!(entity_text("Ann\n", "ORG", EntityText::Exact), Some("Ann\n"));
-        assert_eq!(entity_text("Ann\n", "ORG", EntityText::Trim), Some("Ann"));
+        let of = |text: &str, label: &str, option| {
+            entity_text(&Span { text: text.into(), label: label.into(), start: 0, end: 0 }, option).map(str::to_owned)
+        };
+        assert_eq!(of("7", "CARDINAL", EntityText::Exact), None);
+        assert_eq!(of(" \n ", "ORG", EntityText::Exact), None);
+        assert_eq!(of("Ann\n", "ORG", EntityText::Exact).as_deref(), Some("Ann\n"));
+        assert_eq!(of("Ann\n", "ORG", EntityText::Trim).as_deref(), Some("Ann"));
         let texts: Vec<String> = ["a", "b", "c"].map(String::from).to_vec();
         let titles = [Some("A"), Some("A"), None];
         for (adjacent, edges) in

@@ -3,8 +3,8 @@
 //! In: a dataset folder with its annotations and vectors ([`build`]). Out: an index folder ([`files`]) with a fingerprint of
 //! everything that went into it, and [`Index`] with the matrices a backend takes.
 
-//TMP pub mod build;
-//TMP pub mod files;
+pub mod build;
+pub mod files;
 pub mod graph;
 pub mod occurrences;
 
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::backend::{Matrix, RetrievalData};
-use crate::config::{AdjacentPassages, AnnotationSource, EntityText, PassagePrefix};
+use crate::config::{AdjacentPassages, AnnotationSource, EntityText, IndexConfig, PassagePrefix};
 use crate::dataset::Question;
 use crate::dataset::annotations::Span;
 
@@ -33,6 +33,17 @@ pub struct IndexOptions {
     pub adjacent_passages: AdjacentPassages,
     /// What an entity's text is.
     pub entity_text: EntityText,
+}
+
+impl From<&IndexConfig> for IndexOptions {
+    fn from(config: &IndexConfig) -> Self {
+        Self {
+            annotations: config.annotations,
+            passage_prefix: config.passage_prefix,
+            adjacent_passages: config.adjacent_passages,
+            entity_text: config.entity_text,
+        }
+    }
 }
 
 /// How much there is of everything.
@@ -95,6 +106,28 @@ pub struct IndexedQuestion {
     pub entities: Vec<u32>,
     /// Every annotated mention, for masking.
     pub mentions: Vec<Span>,
+}
+
+impl IndexMeta {
+    /// Counts, encoder and fingerprint in two lines for a person.
+    pub fn summary(&self) -> String {
+        let c = &self.counts;
+        format!(
+            "{}: {} passages, {} sentences, {} entities, {} edges, {} occurrences, {} questions with {} entities\n\
+             encoder {} ({} numbers), fingerprint {}",
+            self.dataset,
+            c.passages,
+            c.sentences,
+            c.entities,
+            c.edges,
+            c.occurrences,
+            c.questions,
+            c.question_entities,
+            self.encoder,
+            self.dim,
+            self.fingerprint.get(..12).unwrap_or(&self.fingerprint)
+        )
+    }
 }
 
 /// An opened index.

@@ -1,6 +1,6 @@
 //! The formulas, one plain function each: single query, `f64`, obvious. Every backend is held against these.
 //!
-//! In and out: numbers and sparse matrices only. Nothing here knows questions, files or threads.
+//! In and out: numbers, sparse matrices and, for [`tfidf`], words. Nothing here knows questions, files or threads.
 
 pub mod graph;
 pub mod pagerank;
@@ -9,3 +9,4 @@ pub mod propagation;
 pub mod rank;
 pub mod similarity;
 pub mod sparse;
+pub mod tfidf;

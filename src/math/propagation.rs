@@ -103,6 +103,12 @@ fn assign(list: &mut Vec<(u32, f64)>, entity: u32, score: f64) {
     }
 }
 
+/// Matrix form: a picked sentence whose cosine is not positive is used up but carries no score, as in the reference, which keeps
+/// positive sentence scores only.
+pub fn carries(sim: f64) -> bool {
+    sim > 0.0
+}
+
 /// Vectorised form of the reference.
 ///
 /// When two query entities link to one entity, the first hop uses the sum of their scores while `weight` keeps the later one.
@@ -144,6 +150,9 @@ pub fn propagate_matrix(
         let mut reached = vec![false; n];
         for &s in &picked {
             used[s as usize] = true;
+            if !carries(sim(s)) {
+                continue;
+            }
             let entities = graph.sentence_entities.row(s as usize);
             let received = entities.iter().map(|&e| score[e as usize]).sum::<f64>() * sim(s);
             for &e in entities {

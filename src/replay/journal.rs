@@ -104,8 +104,7 @@ impl Journal {
         header: &Header,
         mut each: impl FnMut(Record) -> Result<()>,
     ) -> Result<(Self, Option<String>)> {
-        let mut file =
-            OpenOptions::new().read(true).append(true).open(path).map_err(|e| Error::io("open", path, e))?;
+        let mut file = OpenOptions::new().read(true).append(true).open(path).map_err(|e| Error::io("open", path, e))?;
         lock(&file, path)?;
         let length = file.metadata().map_err(|e| Error::io("read", path, e))?.len();
         let good = read_records(&file, path, Some(header), &mut each)?;
@@ -135,10 +134,7 @@ impl Journal {
         for record in records {
             bytes.extend(line(record)?);
         }
-        self.file
-            .write_all(&bytes)
-            .and_then(|()| self.file.sync_data())
-            .map_err(|e| Error::io("write", &self.path, e))
+        self.file.write_all(&bytes).and_then(|()| self.file.sync_data()).map_err(|e| Error::io("write", &self.path, e))
     }
 
     /// Reads every record again, in order.
@@ -189,7 +185,9 @@ fn read_records(
                     header.index.get(..12).unwrap_or(&header.index),
                     header.version
                 ))
-                .with_hint("the dataset, its vectors or this program changed since; give the run another --out folder"));
+                .with_hint(
+                    "the dataset, its vectors or this program changed since; give the run another --out folder",
+                ));
             }
         } else {
             each(serde_json::from_slice(json).map_err(|e| damaged(number).with_source(e))?)?;
@@ -202,7 +200,7 @@ fn read_records(
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::trace::row::tests_support::row;
+    use crate::trace::fixture::row;
 
     fn records(n: u32) -> Vec<Record> {
         (1..=n).map(|t| Record { row: row(t), experience: None }).collect()

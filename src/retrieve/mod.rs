@@ -6,6 +6,7 @@
 pub mod export;
 pub mod length_norm;
 pub mod prepared;
+pub mod recall;
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! One row of `traces.parquet` and of `experiences.parquet`, as plain data (schema version 1).
+//! One row of `traces.parquet`, of `experiences.parquet` and of `retrieve`'s file, as plain data (schema version 1).
 //!
 //! The same structs are what the journal keeps, so a resumed run writes the same bytes. Floats are finite.
 
@@ -134,4 +134,37 @@ pub struct ExperienceRow {
     pub summary: String,
     pub confidence: f32,
     pub activation: Vec<ActivationCell>,
+}
+
+/// An entity that is active after propagation.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ActiveCell {
+    /// Surface string of the graph entity.
+    pub entity: String,
+    /// Its score.
+    pub score: f64,
+    /// The hop that reached it (spec 2.3).
+    pub tier: u32,
+}
+
+/// An entity's entry of the final activation vector.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct WeightCell {
+    /// Surface string of the graph entity.
+    pub entity: String,
+    /// Its weight in the reset vector.
+    pub weight: f64,
+}
+
+/// One row of the file that `livingrag retrieve` writes: base retrieval with its inner state.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "the columns are described once, in trace::schema, and checked against it")]
+pub struct RetrieveRow {
+    pub query_id: String,
+    pub question: String,
+    pub fallback: Option<String>,
+    pub seeds: Vec<SeedCell>,
+    pub active: Vec<ActiveCell>,
+    pub weights: Vec<WeightCell>,
+    pub passages: Vec<PassageCell>,
 }

@@ -8,7 +8,7 @@
 #![allow(dead_code, clippy::unwrap_used, clippy::print_stderr)]
 
 use std::fs;
-use std::io::{BufReader, Read, Seek, SeekFrom, Write};
+use std::io::{BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,7 +32,7 @@ pub const PLANTED: [&str; 7] = [
 /// Compiler flags. Contraction is off as on the GPU (-fmad=false), so both make the same bits.
 const FLAGS: [&str; 13] = [
     "-std=c++20",
-    "-O1",
+    "-O2",
     "-g",
     "-Wall",
     "-Wno-unused-variable",
@@ -50,16 +50,10 @@ fn repository() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The compiler: `$CXX`, `g++` or `clang++`, whichever answers first.
-fn compiler() -> Option<String> {
-    std::env::var("CXX").into_iter().chain(["g++".into(), "clang++".into()]).find(|name| {
-        Command::new(name)
-            .arg("--version")
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status()
-            .is_ok_and(|s| s.success())
-    })
+/// The compiler. clang++ would do but for one thing: it gives shared memory no red zones.
+fn compiler() -> Option<&'static str> {
+    let answers = Command::new("g++").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    answers.is_ok_and(|status| status.success()).then_some("g++")
 }
 
 /// Every source that goes into the program, with its text.
@@ -94,7 +88,7 @@ fn registry() -> String {
 /// The program, built if it is not there; `None` without a C++ compiler, which is said.
 pub fn program() -> Option<PathBuf> {
     let Some(compiler) = compiler() else {
-        eprintln!("skipped: no C++ compiler (g++, clang++ or $CXX), so the kernels cannot be run on the processor");
+        eprintln!("skipped: g++ is not there, so the kernels cannot be run on the processor");
         return None;
     };
     let registry = registry();
@@ -114,7 +108,7 @@ pub fn program() -> Option<PathBuf> {
     }
     fs::write(folder.join("registry.cpp"), registry).unwrap();
     let native: &[&str] = if cfg!(target_arch = "x86_64") { &["-mfma"] } else { &[] };
-    let output = Command::new(&compiler)
+    let output = Command::new(compiler)
         .args(FLAGS)
         .arg("c++")
         .args(native.iter().filter(|_| has_fma()))
@@ -145,10 +139,13 @@ fn has_fma() -> bool {
 
 struct Pipes {
     child: Child,
-    to: ChildStdin,
+    to: BufWriter<ChildStdin>,
     from: BufReader<ChildStdout>,
     /// What it wrote to standard error; the file has no name any more.
     errors: fs::File,
+    /// The launch sent last, in words.
+    last: String,
+    buffers: u64,
     /// Drawn on at every launch.
     random: u64,
 }
@@ -177,22 +174,33 @@ pub struct HostBuffer {
 impl Drop for HostBuffer {
     fn drop(&mut self) {
         let mut pipes = self.pipes.lock().unwrap_or_else(PoisonError::into_inner);
-        let _ = pipes.ask(&[&[b'f'], &self.id.to_le_bytes()]);
+        let _ = pipes.tell(&[&[b'f'], &self.id.to_le_bytes()]);
     }
 }
 
 impl Pipes {
-    /// One request; its answer's first byte has been read.
+    /// Sends a request that has no answer.
+    fn tell(&mut self, parts: &[&[u8]]) -> Result<()> {
+        let sent = parts.iter().try_for_each(|part| self.to.write_all(part));
+        sent.map_err(|_| self.ended())
+    }
+
+    /// Sends a request and waits for its answer, and so for everything before it.
     fn ask(&mut self, parts: &[&[u8]]) -> Result<()> {
-        let sent = parts.iter().try_for_each(|part| self.to.write_all(part)).and_then(|()| self.to.flush());
+        self.tell(parts)?;
         let mut answer = [0u8];
-        if sent.and_then(|()| self.from.read_exact(&mut answer)).is_ok() && answer == [1] {
+        if self.to.flush().and_then(|()| self.from.read_exact(&mut answer)).is_ok() && answer == [1] {
             return Ok(());
         }
+        Err(self.ended())
+    }
+
+    /// Why the program ended.
+    fn ended(&mut self) -> Error {
         let _ = self.child.wait();
         let mut said = String::new();
         let _ = self.errors.seek(SeekFrom::Start(0)).and_then(|_| self.errors.read_to_string(&mut said));
-        Err(Error::work(format!("the kernels on the processor ended:\n{said}")))
+        Error::work(format!("the kernels on the processor ended after {}:\n{said}", self.last))
     }
 
     fn draw(&mut self) -> u64 {
@@ -224,8 +232,9 @@ impl HostCuda {
             .stderr(errors.try_clone().unwrap())
             .spawn()
             .unwrap();
-        let (to, from) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
-        let pipes = Arc::new(Mutex::new(Pipes { child, to, from, errors, random: seed }));
+        let (to, from) = (BufWriter::new(child.stdin.take().unwrap()), BufReader::new(child.stdout.take().unwrap()));
+        let pipes =
+            Arc::new(Mutex::new(Pipes { child, to, from, errors, last: String::new(), buffers: 0, random: seed }));
         Some(Self { pipes, seed, free: 1 << 30 })
     }
 
@@ -262,8 +271,14 @@ impl HostCuda {
             request.push(kind);
             request.extend(bits.to_le_bytes());
         }
-        let told = format!("{symbol}, grid {:?}, block {}, HOST_CUDA_SEED={}", shape.grid, shape.block, self.seed);
-        pipes.ask(&[&request]).map_err(|error| Error::work(format!("{told}: {error}")))
+        let (seed, Shape { grid, block }) = (self.seed, shape);
+        pipes.last = format!("{symbol}, grid {grid:?}, block {block}, HOST_CUDA_SEED={seed}");
+        pipes.tell(&[&request])
+    }
+
+    /// Waits until everything is done.
+    pub fn synchronize(&self) -> Result<()> {
+        self.pipes().ask(&[b"s"])
     }
 }
 
@@ -284,14 +299,14 @@ impl Device for HostCuda {
 
     fn alloc(&self, bytes: usize) -> Result<HostBuffer> {
         let mut pipes = self.pipes();
-        pipes.ask(&[&[b'a'], &(bytes as u64).to_le_bytes()])?;
-        let mut id = [0u8; 8];
-        pipes.from.read_exact(&mut id).map_err(|e| Error::work("no answer").with_source(e))?;
-        Ok(HostBuffer { id: u64::from_le_bytes(id), pipes: Arc::clone(&self.pipes) })
+        pipes.buffers += 1;
+        let id = pipes.buffers;
+        pipes.tell(&[&[b'a'], &id.to_le_bytes(), &(bytes as u64).to_le_bytes()])?;
+        Ok(HostBuffer { id, pipes: Arc::clone(&self.pipes) })
     }
 
     fn write(&self, to: &HostBuffer, bytes: &[u8]) -> Result<()> {
-        self.pipes().ask(&[&[b'w'], &to.id.to_le_bytes(), &(bytes.len() as u64).to_le_bytes(), bytes])
+        self.pipes().tell(&[&[b'w'], &to.id.to_le_bytes(), &(bytes.len() as u64).to_le_bytes(), bytes])
     }
 
     fn read(&self, from: &HostBuffer, out: &mut [u8]) -> Result<()> {
@@ -301,7 +316,7 @@ impl Device for HostCuda {
     }
 
     fn zero(&self, buffer: &HostBuffer, bytes: usize) -> Result<()> {
-        self.pipes().ask(&[&[b'z'], &buffer.id.to_le_bytes(), &(bytes as u64).to_le_bytes()])
+        self.pipes().tell(&[&[b'z'], &buffer.id.to_le_bytes(), &(bytes as u64).to_le_bytes()])
     }
 
     fn launch(&self, kernel: Kernel, shape: Shape, args: &[Arg<'_, HostBuffer>]) -> Result<()> {

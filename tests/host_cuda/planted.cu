@@ -24,7 +24,7 @@ KERNEL planted_past_the_end_u32(const u32* in, u32 n, u32* out) {
 // Writes one element past the end of a shared array.
 KERNEL planted_past_shared_u32(const u32* in, u32 n, u32* out) {
     __shared__ u32 tile[64];
-    u32* start = tile;  // through a pointer, whose bounds only the red zone knows
+    u32* volatile start = tile;  // through a pointer whose bounds only the red zone knows
     for (u32 i = threadIdx.x; i < n; i += blockDim.x) start[i] = in[0];
     __syncthreads();
     if (threadIdx.x < 64) out[threadIdx.x] = tile[threadIdx.x];

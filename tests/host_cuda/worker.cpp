@@ -1,7 +1,7 @@
 // A process that is a CUDA device to the tests: buffers and launches over standard input and output.
 //
 // It is a process of its own because AddressSanitizer must own the memory it watches, and because a caught error ends it. Every request
-// is a byte and little-endian numbers, every answer starts with a byte 1. Each buffer is one allocation of exactly its size, so
+// is a byte and little-endian numbers; only reads and 's' are answered, with a byte 1. Each buffer is one allocation of exactly its size, so
 // one byte past its end is in a red zone.
 #include "shim.hpp"
 
@@ -74,24 +74,20 @@ void launch() {
 }  // namespace
 
 int main() {
-    std::uint64_t next = 1;
     for (;;) {
         switch (get<char>()) {
             case 'a': {
+                const auto id = get<std::uint64_t>();
                 const auto bytes = get<std::uint64_t>();
-                buffers[next] = {static_cast<char*>(std::malloc(bytes)), bytes};
+                buffers[id] = {static_cast<char*>(std::malloc(bytes)), bytes};
                 // Fresh memory is undefined on a device.
-                std::memset(buffers[next].at, 0xd7, bytes);
-                done();
-                std::fwrite(&next, sizeof next, 1, stdout);
-                next += 1;
+                std::memset(buffers[id].at, 0xd7, bytes);
                 break;
             }
             case 'f': {
                 const auto id = get<std::uint64_t>();
                 std::free(find(id).at);
                 buffers.erase(id);
-                done();
                 break;
             }
             case 'w': {
@@ -99,7 +95,6 @@ int main() {
                 const auto bytes = get<std::uint64_t>();
                 check(buffer, bytes);
                 get_bytes(buffer.at, bytes);
-                done();
                 break;
             }
             case 'r': {
@@ -108,6 +103,7 @@ int main() {
                 check(buffer, bytes);
                 done();
                 std::fwrite(buffer.at, 1, bytes, stdout);
+                std::fflush(stdout);
                 break;
             }
             case 'z': {
@@ -115,16 +111,17 @@ int main() {
                 const auto bytes = get<std::uint64_t>();
                 check(buffer, bytes);
                 std::memset(buffer.at, 0, bytes);
-                done();
                 break;
             }
             case 'l':
                 launch();
+                break;
+            case 's':
                 done();
+                std::fflush(stdout);
                 break;
             default:
                 shim::fail("a request that is not known");
         }
-        std::fflush(stdout);
     }
 }

@@ -17,6 +17,116 @@ const TILE: usize = 4;
 /// Rows one task handles: 64 rows of 768 numbers are 192 KiB, which stay in the second-level cache while the queries pass.
 const ROWS_PER_TASK: usize = 64;
 
+/// Sixteen lanes in whatever registers a level has. All implementations give the same bits.
+trait Lanes: Copy {
+    fn zero() -> Self;
+    fn load(from: &[f32; LANES]) -> Self;
+    /// self + a·b, rounded once, lane by lane.
+    fn add_product(self, a: Self, b: Self) -> Self;
+    fn to_array(self) -> [f32; LANES];
+}
+
+impl Lanes for [f32; LANES] {
+    #[inline(always)]
+    fn zero() -> Self {
+        [0.0; LANES]
+    }
+
+    #[inline(always)]
+    fn load(from: &[f32; LANES]) -> Self {
+        *from
+    }
+
+    #[inline(always)]
+    fn add_product(mut self, a: Self, b: Self) -> Self {
+        for l in 0..LANES {
+            self[l] = a[l].mul_add(b[l], self[l]);
+        }
+        self
+    }
+
+    #[inline(always)]
+    fn to_array(self) -> [f32; LANES] {
+        self
+    }
+}
+
+/// The register forms; each is used only inside a function compiled for its instructions.
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use std::arch::x86_64::{
+        __m256, __m512, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_setzero_ps, _mm256_storeu_ps, _mm512_fmadd_ps,
+        _mm512_loadu_ps, _mm512_setzero_ps, _mm512_storeu_ps,
+    };
+
+    use super::{LANES, Lanes};
+
+    #[derive(Clone, Copy)]
+    pub(super) struct Avx512(__m512);
+
+    impl Lanes for Avx512 {
+        #[inline(always)]
+        fn zero() -> Self {
+            // SAFETY: reached only from functions compiled for avx512f, after `Level::detect`.
+            Self(unsafe { _mm512_setzero_ps() })
+        }
+
+        #[inline(always)]
+        fn load(from: &[f32; LANES]) -> Self {
+            // SAFETY: as in `zero`; the array holds the 16 numbers that are read.
+            Self(unsafe { _mm512_loadu_ps(from.as_ptr()) })
+        }
+
+        #[inline(always)]
+        fn add_product(self, a: Self, b: Self) -> Self {
+            // SAFETY: as in `zero`.
+            Self(unsafe { _mm512_fmadd_ps(a.0, b.0, self.0) })
+        }
+
+        #[inline(always)]
+        fn to_array(self) -> [f32; LANES] {
+            let mut out = [0.0; LANES];
+            // SAFETY: as in `zero`; the array takes the 16 numbers that are written.
+            unsafe { _mm512_storeu_ps(out.as_mut_ptr(), self.0) };
+            out
+        }
+    }
+
+    #[derive(Clone, Copy)]
+    pub(super) struct Avx2(__m256, __m256);
+
+    impl Lanes for Avx2 {
+        #[inline(always)]
+        fn zero() -> Self {
+            // SAFETY: reached only from functions compiled for avx2 and fma, after `Level::detect`.
+            unsafe { Self(_mm256_setzero_ps(), _mm256_setzero_ps()) }
+        }
+
+        #[inline(always)]
+        fn load(from: &[f32; LANES]) -> Self {
+            // SAFETY: as in `zero`; the array holds the 16 numbers that are read.
+            unsafe { Self(_mm256_loadu_ps(from.as_ptr()), _mm256_loadu_ps(from.as_ptr().add(LANES / 2))) }
+        }
+
+        #[inline(always)]
+        fn add_product(self, a: Self, b: Self) -> Self {
+            // SAFETY: as in `zero`.
+            unsafe { Self(_mm256_fmadd_ps(a.0, b.0, self.0), _mm256_fmadd_ps(a.1, b.1, self.1)) }
+        }
+
+        #[inline(always)]
+        fn to_array(self) -> [f32; LANES] {
+            let mut out = [0.0; LANES];
+            // SAFETY: as in `zero`; the array takes the 16 numbers that are written.
+            unsafe {
+                _mm256_storeu_ps(out.as_mut_ptr(), self.0);
+                _mm256_storeu_ps(out.as_mut_ptr().add(LANES / 2), self.1);
+            }
+            out
+        }
+    }
+}
+
 /// Adds the lanes as a fixed tree.
 #[inline(always)]
 fn add_lanes(mut acc: [f32; LANES]) -> f32 {
@@ -30,121 +140,117 @@ fn add_lanes(mut acc: [f32; LANES]) -> f32 {
     acc[0]
 }
 
-/// One pair.
+/// The products of `R` rows with `Q` queries of one length; `out[r][q]`.
 #[inline(always)]
-fn dot_body(a: &[f32], b: &[f32]) -> f32 {
-    let mut acc = [0f32; LANES];
-    let (a_chunks, a_rest) = a.as_chunks::<LANES>();
-    let (b_chunks, b_rest) = b.as_chunks::<LANES>();
-    for (x, y) in a_chunks.iter().zip(b_chunks) {
-        for l in 0..LANES {
-            acc[l] = x[l].mul_add(y[l], acc[l]);
+fn tile<V: Lanes, const R: usize, const Q: usize>(rows: [&[f32]; R], queries: [&[f32]; Q]) -> [[f32; Q]; R] {
+    let dim = rows[0].len();
+    let whole = dim / LANES;
+    let row_chunks: [&[[f32; LANES]]; R] = rows.map(|r| &r[..dim].as_chunks().0[..whole]);
+    let query_chunks: [&[[f32; LANES]]; Q] = queries.map(|q| &q[..dim].as_chunks().0[..whole]);
+    let mut acc = [[V::zero(); Q]; R];
+    for j in 0..whole {
+        let mut query = [V::zero(); Q];
+        for q in 0..Q {
+            query[q] = V::load(&query_chunks[q][j]);
         }
-    }
-    for (l, (x, y)) in a_rest.iter().zip(b_rest).enumerate() {
-        acc[l] = x.mul_add(*y, acc[l]);
-    }
-    add_lanes(acc)
-}
-
-/// A tile of `TILE` rows by `TILE` queries; `out[r][q]`.
-#[inline(always)]
-fn tile_body(rows: [&[f32]; TILE], queries: [&[f32]; TILE]) -> [[f32; TILE]; TILE] {
-    let mut acc = [[[0f32; LANES]; TILE]; TILE];
-    let row_chunks = rows.map(|r| r.as_chunks::<LANES>().0);
-    let query_chunks = queries.map(|q| q.as_chunks::<LANES>().0);
-    let n = row_chunks[0].len();
-    for j in 0..n {
-        for (acc_row, row) in acc.iter_mut().zip(&row_chunks) {
-            for (acc_pair, query) in acc_row.iter_mut().zip(&query_chunks) {
-                for l in 0..LANES {
-                    acc_pair[l] = row[j][l].mul_add(query[j][l], acc_pair[l]);
-                }
+        for r in 0..R {
+            let row = V::load(&row_chunks[r][j]);
+            for q in 0..Q {
+                acc[r][q] = acc[r][q].add_product(row, query[q]);
             }
         }
     }
-    let mut out = [[0f32; TILE]; TILE];
-    for r in 0..TILE {
-        for q in 0..TILE {
-            let (x, y) = (&rows[r][n * LANES..], &queries[q][n * LANES..]);
-            for (l, (x, y)) in x.iter().zip(y).enumerate() {
-                acc[r][q][l] = x.mul_add(*y, acc[r][q][l]);
+    let mut out = [[0f32; Q]; R];
+    for r in 0..R {
+        for q in 0..Q {
+            let mut lanes = acc[r][q].to_array();
+            let (row, query) = (&rows[r][whole * LANES..], &queries[q][whole * LANES..]);
+            for (lane, (x, y)) in lanes.iter_mut().zip(row.iter().zip(query)) {
+                *lane = x.mul_add(*y, *lane);
             }
-            out[r][q] = add_lanes(acc[r][q]);
+            out[r][q] = add_lanes(lanes);
         }
     }
     out
 }
 
-macro_rules! levels {
-    ($body:ident, $avx2:ident, $avx512:ident, $dispatch:ident, ($($arg:ident: $ty:ty),*) -> $ret:ty) => {
-        #[cfg(target_arch = "x86_64")]
-        #[target_feature(enable = "avx2,fma")]
-        fn $avx2($($arg: $ty),*) -> $ret {
-            $body($($arg),*)
-        }
-
-        #[cfg(target_arch = "x86_64")]
-        #[target_feature(enable = "avx512f,avx2,fma")]
-        fn $avx512($($arg: $ty),*) -> $ret {
-            $body($($arg),*)
-        }
-
-        #[inline]
-        fn $dispatch(level: Level, $($arg: $ty),*) -> $ret {
-            match level {
-                // SAFETY: `Level::detect` found these instructions on this processor.
-                #[cfg(target_arch = "x86_64")]
-                Level::Avx512 => unsafe { $avx512($($arg),*) },
-                // SAFETY: as above.
-                #[cfg(target_arch = "x86_64")]
-                Level::Avx2 => unsafe { $avx2($($arg),*) },
-                _ => $body($($arg),*),
-            }
-        }
-    };
-}
-
-levels!(dot_body, dot_avx2, dot_avx512, dot_at, (a: &[f32], b: &[f32]) -> f32);
-levels!(block_body, block_avx2, block_avx512, block_at, (rows: &[f32], dim: usize, queries: &[&[f32]], out: &mut [f32]) -> ());
-
-/// ⟨a, b⟩ of two rows of equal length.
-#[inline]
-pub fn dot(a: &[f32], b: &[f32]) -> f32 {
-    debug_assert_eq!(a.len(), b.len());
-    dot_at(Level::detect(), a, b)
-}
-
-/// `out[q][r] = ⟨rows[r], queries[q]⟩` for a block of contiguous rows; `out` has `queries.len() * n_rows` places.
+/// `out[q * n + r] = ⟨rows[r], queries[q]⟩` for a block of n contiguous rows.
 #[inline(always)]
-fn block_body(rows: &[f32], dim: usize, queries: &[&[f32]], out: &mut [f32]) {
+fn block<V: Lanes>(rows: &[f32], dim: usize, queries: &[&[f32]], out: &mut [f32]) {
     let n = rows.len() / dim;
     let row = |r: usize| &rows[r * dim..(r + 1) * dim];
-    let mut q = 0;
-    while q + TILE <= queries.len() {
-        let tile_queries = [queries[q], queries[q + 1], queries[q + 2], queries[q + 3]];
+    let (fours, rest) = queries.as_chunks::<TILE>();
+    for (i, four) in fours.iter().enumerate() {
+        let first = i * TILE;
         let mut r = 0;
         while r + TILE <= n {
-            let tile = tile_body([row(r), row(r + 1), row(r + 2), row(r + 3)], tile_queries);
-            for (i, by_query) in tile.iter().enumerate() {
-                for (j, value) in by_query.iter().enumerate() {
-                    out[(q + j) * n + r + i] = *value;
+            let found = tile::<V, TILE, TILE>([row(r), row(r + 1), row(r + 2), row(r + 3)], *four);
+            for q in 0..TILE {
+                for k in 0..TILE {
+                    out[(first + q) * n + r + k] = found[k][q];
                 }
             }
             r += TILE;
         }
         for r in r..n {
-            for (j, query) in tile_queries.iter().enumerate() {
-                out[(q + j) * n + r] = dot_body(row(r), query);
+            let [found] = tile::<V, 1, TILE>([row(r)], *four);
+            for q in 0..TILE {
+                out[(first + q) * n + r] = found[q];
             }
         }
-        q += TILE;
     }
-    for (j, query) in queries.iter().enumerate().skip(q) {
-        for r in 0..n {
-            out[j * n + r] = dot_body(row(r), query);
+    for (i, query) in rest.iter().enumerate() {
+        let out = &mut out[(fours.len() * TILE + i) * n..][..n];
+        let mut r = 0;
+        while r + TILE <= n {
+            let found = tile::<V, TILE, 1>([row(r), row(r + 1), row(r + 2), row(r + 3)], [*query]);
+            for k in 0..TILE {
+                out[r + k] = found[k][0];
+            }
+            r += TILE;
+        }
+        for r in r..n {
+            out[r] = tile::<V, 1, 1>([row(r)], [*query])[0][0];
         }
     }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx2,fma")]
+fn block_avx512(rows: &[f32], dim: usize, queries: &[&[f32]], out: &mut [f32]) {
+    block::<x86::Avx512>(rows, dim, queries, out);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+fn block_avx2(rows: &[f32], dim: usize, queries: &[&[f32]], out: &mut [f32]) {
+    block::<x86::Avx2>(rows, dim, queries, out);
+}
+
+fn block_at(level: Level, rows: &[f32], dim: usize, queries: &[&[f32]], out: &mut [f32]) {
+    match level {
+        // SAFETY: `Level::detect` found these instructions on this processor.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 => unsafe { block_avx512(rows, dim, queries, out) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 => unsafe { block_avx2(rows, dim, queries, out) },
+        _ => block::<[f32; LANES]>(rows, dim, queries, out),
+    }
+}
+
+fn dot_at(level: Level, a: &[f32], b: &[f32]) -> f32 {
+    let mut out = [0f32];
+    if !a.is_empty() {
+        block_at(level, a, a.len(), &[b], &mut out);
+    }
+    out[0]
+}
+
+/// ⟨a, b⟩ of two rows of equal length.
+pub fn dot(a: &[f32], b: &[f32]) -> f32 {
+    debug_assert_eq!(a.len(), b.len());
+    dot_at(Level::detect(), a, b)
 }
 
 /// Calls `take(first_row, n_rows, block)` for every block of rows, where `block[q * n_rows + r]` is the product of query q and row

@@ -7,7 +7,7 @@
 use crate::backend::cpu::dense;
 use crate::backend::{Form, Matrix, PropagationQuery};
 use crate::math::graph::Graph;
-use crate::math::propagation::{Active, Propagated, PropagationParams};
+use crate::math::propagation::{Active, Propagated, PropagationParams, carries};
 use crate::math::rank::by_score_then_id;
 
 /// Marks and partial results of one worker, reused from query to query.
@@ -204,8 +204,12 @@ impl Workspace {
             for &s in &picked {
                 self.sentences[s as usize].used = self.stamp;
                 let entities = graph.sentence_entities.row(s as usize);
+                let sim = self.sentences[s as usize].sim;
+                if !carries(sim) {
+                    continue;
+                }
                 let sum: f64 = entities.iter().map(|&e| self.touch(e).score).sum();
-                let received = sum * self.sentences[s as usize].sim;
+                let received = sum * sim;
                 for &e in entities {
                     let state = &mut self.entities[e as usize];
                     if state.hop != hop {

@@ -62,12 +62,12 @@ impl CudaDevice {
         // SAFETY: looks for the driver's library and loads it; nothing of it is called.
         if !unsafe { sys::is_culib_present() } {
             return Err(Error::request(
-                "CUDA was asked for, and this machine has no NVIDIA driver (libcuda.so was not found)",
+                "CUDA cannot be used: this machine has no NVIDIA driver (libcuda.so was not found)",
             )
             .with_hint("use backend.kind = \"auto\" or \"cpu\""));
         }
         let context = CudaContext::new(ordinal).map_err(|e| {
-            Error::request(format!("CUDA was asked for, and the driver gives no device {ordinal}"))
+            Error::request(format!("CUDA cannot be used: the driver gives no device {ordinal}"))
                 .with_hint("use backend.kind = \"auto\" or \"cpu\"; `nvidia-smi` lists the devices")
                 .with_source(e)
         })?;
@@ -86,7 +86,7 @@ impl CudaDevice {
         let mut functions = BTreeMap::new();
         for (module, ptx) in MODULES {
             let loaded = context.load_module(Ptx::from_src(*ptx)).map_err(|e| {
-                Error::request(format!("the driver does not take the kernels of {module}.cu"))
+                Error::request(format!("CUDA cannot be used: the driver does not take the kernels of {module}.cu"))
                     .with_hint("the driver must be at least as new as the CUDA compiler livingrag was built with")
                     .with_source(e)
             })?;
@@ -231,4 +231,18 @@ fn check_length(buffer: &CudaBuffer, bytes: usize) -> Result<()> {
         return Ok(());
     }
     Err(Error::work(format!("CUDA: {bytes} bytes do not fit a buffer of {}", buffer.slice.len())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_file_of_kernels_is_embedded() {
+        assert_eq!(MODULES.iter().map(|(name, _)| *name).collect::<Vec<_>>(), kernel::modules());
+        for kernel in kernel::ALL {
+            let (_, ptx) = MODULES.iter().find(|(name, _)| *name == kernel.module).expect("embedded");
+            assert!(ptx.contains(&format!(".entry {}(", kernel.symbol)), "{}", kernel.symbol);
+        }
+    }
 }

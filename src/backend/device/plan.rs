@@ -66,7 +66,7 @@ impl MemoryPlan {
         let fit = |step: &str, bytes: u64, most: u64| -> Result<u64> {
             match (budget / bytes.max(1)).min(most) {
                 0 => Err(Error::work(format!(
-                    "{step} needs {} for one query and {} of device memory are free beside the index",
+                    "{step} needs {} for its smallest batch, and {} of device memory are free beside the index",
                     Bytes(bytes),
                     Bytes(budget)
                 ))
@@ -151,6 +151,6 @@ mod tests {
         assert!(little.pagerank >= 4 && little.pagerank < 64, "{little}");
         assert!(little.pagerank.is_power_of_two());
         let error = MemoryPlan::new(&data, 10_000).unwrap_err();
-        assert!(error.to_string().contains("for one query"), "{error}");
+        assert!(error.to_string().contains("for its smallest batch"), "{error}");
     }
 }

@@ -1,0 +1,65 @@
+//! What every command that replays does first: dataset, index, backend, session, each opened once and told about.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::{Global, output};
+use crate::Result;
+use crate::backend;
+use crate::config::RunConfig;
+use crate::dataset::Dataset;
+use crate::index::{Index, IndexOptions, files};
+use crate::replay::estimate::{Estimate, available_memory, estimate};
+use crate::replay::{Parts, Session};
+
+/// A dataset with its index, before anything is computed.
+pub struct Opened {
+    /// Questions and passages.
+    pub dataset: Dataset,
+    /// The index.
+    pub index: Arc<Index>,
+}
+
+/// Opens dataset and index; an index that is not there yet is built under `out/indexes`.
+pub fn open(config: &RunConfig, out: &Path, global: &Global) -> Result<Opened> {
+    let dataset = Dataset::open(config.dataset_path()?)?;
+    for note in &dataset.notes {
+        output::note(global.quiet, &format!("note: {}", note.text));
+    }
+    let options = IndexOptions::from(&config.index);
+    let index = if config.index.path.as_os_str().is_empty() {
+        let (index, built) = files::open_or_build(&dataset, &options, &out.join("indexes"))?;
+        output::note(global.quiet, if built { "index built" } else { "index opened" });
+        index
+    } else {
+        files::open_for(&config.index.path, &dataset, &options)?
+    };
+    output::note(global.quiet, &index.meta.summary());
+    for note in &index.meta.notes {
+        output::warning(note);
+    }
+    Ok(Opened { dataset, index: Arc::new(index) })
+}
+
+impl Opened {
+    /// What a run will take; refuses what will not fit into memory.
+    pub fn estimate(&self, config: &RunConfig, parts: &Parts) -> Result<Estimate> {
+        let passages = &self.dataset.passages;
+        let characters: usize = passages.iter().map(|p| p.text.len()).sum();
+        let mean = characters as f64 / passages.len().max(1) as f64;
+        let threads = match config.backend.threads {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            n => n as usize,
+        };
+        // A recording answers without a call.
+        let asks = !parts.simulated && parts.reader.name() != "recorded";
+        let estimate = estimate(config, &self.index.meta, mean, asks, threads);
+        estimate.check_memory(available_memory())?;
+        Ok(estimate)
+    }
+
+    /// Prepares the dataset on the configuration's backend.
+    pub fn session(self, config: &RunConfig) -> Result<Session> {
+        Session::new(self.dataset, self.index, Arc::from(backend::open(&config.backend)?))
+    }
+}

@@ -1,0 +1,280 @@
+//! The files beside a dataset: `annotations.jsonl`, `question_entities.jsonl` and `embeddings/*.parquet` in, summaries and
+//! findings out.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use super::{AnnotationSummary, QuestionEntitySummary, VectorSummary, percent};
+use crate::dataset::annotations::{self, PassageAnnotation, QuestionAnnotation, Span};
+use crate::dataset::texts::{TextKind, index_texts};
+use crate::dataset::vectors::{self, VectorTable};
+use crate::dataset::{ANNOTATIONS_FILE, Dataset, Note, QUESTION_ENTITIES_FILE};
+use crate::error::{Error, ErrorKind, Result};
+
+/// What lies beside a dataset.
+pub(super) struct Beside {
+    pub(super) passage_prefix: &'static str,
+    pub(super) annotations: Option<AnnotationSummary>,
+    pub(super) question_entities: Option<QuestionEntitySummary>,
+    pub(super) vectors: Vec<VectorSummary>,
+}
+
+/// Reads all of it.
+pub(super) fn look(dataset: &Dataset, findings: &mut Vec<Note>) -> Result<Beside> {
+    let annotated = passage_annotations(dataset, findings)?;
+    let question_annotations = question_annotations(dataset, findings)?;
+    let mut tables = Vec::new();
+    for kind in TextKind::ALL {
+        let path = kind.vector_file(&dataset.folder);
+        if !path.exists() {
+            tables.push((kind, None));
+            continue;
+        }
+        let read = vectors::read_with_notes(&path);
+        tables.push((kind, usable(read, "vectors_unusable", findings)?));
+    }
+
+    let annotated_prefix = annotated.as_ref().map(|(prefix, _)| *prefix);
+    let passage_prefix = annotated_prefix.or_else(|| vector_prefix(dataset, &tables)).unwrap_or("unknown");
+    let passage_texts = dataset.passage_texts(passage_prefix != "none");
+    let question_texts = dataset.question_texts();
+    let passage_annotations = annotated.map(|(_, a)| a);
+    let needed = index_texts(
+        &passage_texts,
+        passage_annotations.as_deref().unwrap_or_default(),
+        &question_texts,
+        question_annotations.as_deref().unwrap_or_default(),
+        false,
+    );
+    let needed = |kind: TextKind| -> Option<Vec<&str>> {
+        let known = match kind {
+            TextKind::Passages | TextKind::Questions => true,
+            TextKind::Sentences | TextKind::Entities => passage_annotations.is_some(),
+            TextKind::QuestionEntities => question_annotations.is_some(),
+        };
+        known.then(|| needed.iter().filter(|(k, _)| *k == kind).map(|(_, text)| text.as_str()).collect())
+    };
+    let count = |kind| needed(kind).map_or(0, |texts| texts.len());
+
+    let annotations = passage_annotations.as_deref().map(|all| {
+        let mentions = |a: &PassageAnnotation| -> usize {
+            a.sentences.iter().map(|s| s.entities.iter().filter(|e| e.is_entity()).count()).sum()
+        };
+        AnnotationSummary {
+            mentions: all.iter().map(mentions).sum(),
+            entities: count(TextKind::Entities),
+            sentences: count(TextKind::Sentences),
+            passages_without: all.iter().filter(|a| mentions(a) == 0).count(),
+        }
+    });
+    let question_entities = question_annotations.as_deref().map(|all| QuestionEntitySummary {
+        entities: count(TextKind::QuestionEntities),
+        questions_without: all.iter().filter(|a| !a.entities.iter().any(Span::is_entity)).count(),
+    });
+    entity_findings(dataset, annotations, question_entities, findings);
+
+    let mut summaries = Vec::new();
+    for (kind, table) in &tables {
+        let needed = needed(*kind);
+        match table {
+            Some(table) => summaries.push(vector_summary(*kind, table, needed.as_deref(), findings)),
+            None if needed.is_some_and(|texts| !texts.is_empty()) && !kind.vector_file(&dataset.folder).exists() => {
+                findings.push(Note {
+                    code: "missing_vectors",
+                    text: format!("embeddings/{}.parquet is not there, so these texts have no vectors", kind.as_str()),
+                });
+            }
+            None => {}
+        }
+    }
+    encoder_findings(&summaries, findings);
+    Ok(Beside { passage_prefix, annotations, question_entities, vectors: summaries })
+}
+
+/// A file's content and its notes; a file that cannot be used becomes a finding, an operating-system error stays one.
+fn usable<T>(read: Result<(T, Vec<Note>)>, code: &'static str, findings: &mut Vec<Note>) -> Result<Option<T>> {
+    match read {
+        Ok((content, notes)) => {
+            findings.extend(notes);
+            Ok(Some(content))
+        }
+        Err(e) if e.kind() == ErrorKind::Request => {
+            findings.push(Note { code, text: sentence(&e) });
+            Ok(None)
+        }
+        Err(e) => Err(e),
+    }
+}
+
+fn sentence(error: &Error) -> String {
+    match error.hint() {
+        Some(hint) => format!("{error} ({hint})"),
+        None => error.to_string(),
+    }
+}
+
+fn missing(path: &Path, what: &str, findings: &mut Vec<Note>, code: &'static str) -> bool {
+    let missing = !path.exists();
+    if missing {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        findings.push(Note { code, text: format!("{name} is not there: {what}") });
+    }
+    missing
+}
+
+/// The annotations and the prefix they were made with.
+fn passage_annotations(
+    dataset: &Dataset,
+    findings: &mut Vec<Note>,
+) -> Result<Option<(&'static str, Vec<PassageAnnotation>)>> {
+    let path = dataset.folder.join(ANNOTATIONS_FILE);
+    let without = "an index needs index.annotations = \"none\", a graph without entities";
+    if missing(&path, without, findings, "missing_annotations") {
+        return Ok(None);
+    }
+    let with_prefix = annotations::read_passages(&path, &dataset.passage_texts(true));
+    if with_prefix.is_err()
+        && let Ok((bare, notes)) = annotations::read_passages(&path, &dataset.passage_texts(false))
+    {
+        findings.extend(notes);
+        findings.push(Note {
+            code: "annotations_without_prefix",
+            text: format!("{ANNOTATIONS_FILE} was made on the bare texts: set index.passage_prefix = \"none\""),
+        });
+        return Ok(Some(("none", bare)));
+    }
+    Ok(usable(with_prefix, "annotations_unusable", findings)?.map(|annotations| ("index", annotations)))
+}
+
+fn question_annotations(dataset: &Dataset, findings: &mut Vec<Note>) -> Result<Option<Vec<QuestionAnnotation>>> {
+    let path = dataset.folder.join(QUESTION_ENTITIES_FILE);
+    if missing(&path, "every question is ranked by dense cosine", findings, "missing_question_entities") {
+        return Ok(None);
+    }
+    usable(annotations::read_questions(&path, &dataset.question_texts()), "question_entities_unusable", findings)
+}
+
+/// The prefix under which more of the passages have a vector.
+fn vector_prefix(dataset: &Dataset, tables: &[(TextKind, Option<VectorTable>)]) -> Option<&'static str> {
+    let index = tables.iter().find(|(kind, _)| *kind == TextKind::Passages)?.1.as_ref()?.index();
+    let found = |prefix| dataset.passage_texts(prefix).iter().filter(|text| index.row(text).is_some()).count();
+    match (found(true), found(false)) {
+        (0, 0) => None,
+        (with, without) => Some(if with >= without { "index" } else { "none" }),
+    }
+}
+
+fn entity_findings(
+    dataset: &Dataset,
+    annotations: Option<AnnotationSummary>,
+    question_entities: Option<QuestionEntitySummary>,
+    findings: &mut Vec<Note>,
+) {
+    if let Some(a) = annotations {
+        let n = dataset.passages.len();
+        if a.entities == 0 && n > 0 {
+            findings.push(Note {
+                code: "no_entities",
+                text: format!(
+                    "{ANNOTATIONS_FILE} holds no entity at all: every question will be ranked by dense cosine"
+                ),
+            });
+        } else if a.passages_without > 0 {
+            findings.push(Note {
+                code: "passage_without_entities",
+                text: format!(
+                    "{} of {n} passages hold no entity; they stay retrievable, by dense cosine and by their neighbours",
+                    a.passages_without
+                ),
+            });
+        }
+    }
+    if let Some(q) = question_entities.filter(|q| q.questions_without > 0) {
+        findings.push(Note {
+            code: "question_without_entities",
+            text: format!(
+                "{} of {} questions ({}) hold no entity and fall back to dense cosine",
+                q.questions_without,
+                dataset.questions.len(),
+                percent(q.questions_without, dataset.questions.len())
+            ),
+        });
+    }
+}
+
+fn vector_summary(
+    kind: TextKind,
+    table: &VectorTable,
+    needed: Option<&[&str]>,
+    findings: &mut Vec<Note>,
+) -> VectorSummary {
+    let file = format!("embeddings/{}.parquet", kind.as_str());
+    let index = table.index();
+    let lacking: Vec<&str> = needed.unwrap_or_default().iter().copied().filter(|t| index.row(t).is_none()).collect();
+    if let Some(first) = lacking.first() {
+        let all = needed.map_or(0, <[&str]>::len);
+        let start: String = first.chars().take(60).collect();
+        findings.push(Note {
+            code: "text_without_vector",
+            text: format!("{file}: {} of {all} texts have no vector, first \"{start}\"", lacking.len()),
+        });
+    }
+    if table.is_constant() {
+        findings.push(Note {
+            code: "constant_vectors",
+            text: format!("{file}: all {} vectors are equal, so every ranking would be the same", table.texts.len()),
+        });
+    }
+    let cut_estimated =
+        table.truncated_at_tokens.map(|limit| table.texts.iter().filter(|text| estimate_tokens(text) > limit).count());
+    if let (Some(limit), Some(cut)) = (table.truncated_at_tokens, cut_estimated.filter(|&n| n > 0)) {
+        findings.push(Note {
+            code: "text_cut",
+            text: format!(
+                "{file}: about {cut} of {} texts ({}, estimated) are longer than the encoder's {limit} tokens and were cut there",
+                table.texts.len(),
+                percent(cut, table.texts.len())
+            ),
+        });
+    }
+    VectorSummary {
+        kind,
+        encoder: table.encoder.clone(),
+        dim: table.dim,
+        rows: table.texts.len(),
+        needed: needed.map(<[&str]>::len),
+        missing: lacking.len(),
+        truncated_at_tokens: table.truncated_at_tokens,
+        cut_estimated,
+    }
+}
+
+fn encoder_findings(vectors: &[VectorSummary], findings: &mut Vec<Note>) {
+    let encoders: BTreeSet<(&str, usize)> = vectors.iter().map(|v| (v.encoder.as_str(), v.dim)).collect();
+    if encoders.len() > 1 {
+        let names: Vec<String> = encoders.iter().map(|(name, dim)| format!("{name} ({dim} wide)")).collect();
+        findings.push(Note {
+            code: "encoder_mismatch",
+            text: format!("the vector files are of different encoders: {}", names.join(", ")),
+        });
+    }
+}
+
+/// About as many word pieces as an English BERT tokenizer makes: two special tokens, one for every eight letters or digits of
+/// a word begun, one for every other sign. Within 5 % of the count of tokens of bert-base-uncased's vocabulary over the
+/// hotpotqa, musique, 2wiki and medical corpora.
+pub(super) fn estimate_tokens(text: &str) -> usize {
+    const LETTERS_A_TOKEN: usize = 8;
+    /// From here on (CJK and beyond) a sign is a token of its own.
+    const IDEOGRAPHS: char = '\u{2E80}';
+    let (mut tokens, mut letters) = (2, 0_usize);
+    for c in text.chars() {
+        if c.is_alphanumeric() && c < IDEOGRAPHS {
+            letters += 1;
+            continue;
+        }
+        tokens += letters.div_ceil(LETTERS_A_TOKEN) + usize::from(!c.is_whitespace());
+        letters = 0;
+    }
+    tokens + letters.div_ceil(LETTERS_A_TOKEN)
+}

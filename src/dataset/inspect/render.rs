@@ -1,0 +1,132 @@
+//! The text form of an inspection, for a terminal.
+
+use std::fmt;
+
+use super::{Inspection, Lengths, percent};
+
+impl fmt::Display for Lengths {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} to {} characters, median {}, mean {:.0}", self.min, self.max, self.median, self.mean)
+    }
+}
+
+/// One line: a label, padded, and what it is.
+fn line(f: &mut fmt::Formatter<'_>, label: &str, what: impl fmt::Display) -> fmt::Result {
+    writeln!(f, "{label:<18}{what}")
+}
+
+impl fmt::Display for Inspection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        line(f, "dataset", format_args!("{} ({}) in {}", self.name, self.kind.as_str(), self.folder))?;
+        line(f, "licence", self.licence.as_deref().unwrap_or("not stated"))?;
+        line(f, "fingerprint", &self.fingerprint)?;
+        let p = &self.passages;
+        line(f, "passages", format_args!("{}, {} with a title, {}", p.count, p.titled, p.characters))?;
+        self.questions(f)?;
+        self.beside(f)?;
+        if self.findings.is_empty() {
+            return line(f, "findings", "none");
+        }
+        writeln!(f, "findings")?;
+        for finding in &self.findings {
+            writeln!(f, "  {}: {}", finding.code, finding.text)?;
+        }
+        Ok(())
+    }
+}
+
+impl Inspection {
+    fn questions(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let q = &self.questions;
+        line(f, "questions", format_args!("{}, {}", q.count, q.characters))?;
+        if !q.categories.is_empty() {
+            let names: Vec<String> = q.categories.iter().map(|(name, n)| format!("{name} {n}")).collect();
+            line(f, "categories", names.join(", "))?;
+        }
+        let a = &q.answers;
+        line(
+            f,
+            "answers",
+            format_args!(
+                "{}; {} empty, {} yes or no, {} with aliases",
+                a.characters, a.empty, a.yes_no, a.with_aliases
+            ),
+        )?;
+        let sizes: Vec<String> = q.gold_sizes.iter().map(|(size, n)| format!("{n} with {size}")).collect();
+        let sizes = if sizes.is_empty() { String::new() } else { format!(": {}", sizes.join(", ")) };
+        line(
+            f,
+            "gold passages",
+            format_args!(
+                "known for {} of {} questions ({}){sizes}",
+                q.with_gold,
+                q.count,
+                percent(q.with_gold, q.count)
+            ),
+        )?;
+        if let Some(g) = &q.gold_pairs {
+            line(
+                f,
+                "gold neighbours",
+                format_args!(
+                    "{} of {} pairs ({}) are corpus neighbours, by chance {:.2} %",
+                    g.neighbours,
+                    g.pairs,
+                    percent(g.neighbours, g.pairs),
+                    100.0 * g.by_chance
+                ),
+            )?;
+        }
+        if let Some(c) = &q.clusters {
+            line(
+                f,
+                "clusters",
+                format_args!(
+                    "{} by shared hops, coverage {:.1} %, mean size {:.1}, largest {}",
+                    c.clusters,
+                    100.0 * c.coverage,
+                    c.mean_size,
+                    c.max_size
+                ),
+            )?;
+        }
+        Ok(())
+    }
+
+    fn beside(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        line(f, "passage prefix", self.passage_prefix)?;
+        if let Some(a) = &self.annotations {
+            line(
+                f,
+                "annotations",
+                format_args!(
+                    "{} mentions of {} entities in {} sentences, {} passages without",
+                    a.mentions, a.entities, a.sentences, a.passages_without
+                ),
+            )?;
+        }
+        if let Some(q) = &self.question_entities {
+            line(f, "question entities", format_args!("{}, {} questions without", q.entities, q.questions_without))?;
+        }
+        for v in &self.vectors {
+            let needed = v.needed.map_or_else(|| "unknown how many are".to_owned(), |n| n.to_string());
+            let cut = match (v.truncated_at_tokens, v.cut_estimated) {
+                (Some(limit), Some(cut)) => format!(", about {cut} cut at {limit} tokens (estimated)"),
+                _ => ", limit not stated".to_owned(),
+            };
+            line(
+                f,
+                "vectors",
+                format_args!(
+                    "{}: {} rows of {} by {}, {needed} needed, {} missing{cut}",
+                    v.kind.as_str(),
+                    v.rows,
+                    v.dim,
+                    v.encoder,
+                    v.missing
+                ),
+            )?;
+        }
+        Ok(())
+    }
+}

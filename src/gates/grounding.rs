@@ -1,0 +1,230 @@
+//! Factual grounding, equations 15 and 16, over a whole batch of candidates at once.
+//!
+//! In: candidates with claims and, per claim, its evidence sentences. Out: a support per claim and GS per candidate. What
+//! computes entailment stands behind [`GroundingScorer`]; [`score_pairwise`] turns any function over (premise, hypothesis)
+//! pairs into one, with a single call for the batch.
+
+use std::collections::BTreeMap;
+
+use super::evidence::Evidence;
+use crate::ids::StreamIndex;
+use crate::{Error, Result};
+
+/// What a scorer is given for one query.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Candidate {
+    /// The question's id.
+    pub query_id: String,
+    /// Place t in the stream.
+    pub stream_index: StreamIndex,
+    /// Atomic claims cl_1 … cl_M.
+    pub claims: Vec<String>,
+    /// Evidence sentences of each claim, best first; as many lists as claims.
+    pub evidence: Vec<Vec<Evidence>>,
+}
+
+/// One claim and how far it is supported.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClaimSupport {
+    /// The claim.
+    pub text: String,
+    /// g_i of equation 15, in [0, 1].
+    pub support: f32,
+    /// The evidence that gave it; `None` when there was none to look at.
+    pub evidence: Option<Evidence>,
+}
+
+/// A candidate's grounding.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Grounded {
+    /// GS of equation 16, in [0, 1].
+    pub gs: f64,
+    /// The claims that were checked, in order; empty for a scorer that looks at none.
+    pub claims: Vec<ClaimSupport>,
+}
+
+/// Computes GS. A result must depend on its candidate alone, never on its neighbours in the batch.
+pub trait GroundingScorer: Send + Sync {
+    /// Name for the column `grounding_model`, for example `lexical`.
+    fn name(&self) -> &str;
+    /// One result a candidate, in order.
+    ///
+    /// # Errors
+    /// When the run must stop, for example because a model gives no number.
+    fn score(&self, batch: &[Candidate]) -> Result<Vec<Grounded>>;
+}
+
+/// g_i = max_j P(entail | p_j, cl_i), equation 15, with the place of the evidence that reaches it first; `None` without any.
+pub fn claim_support(entailment: &[f32]) -> Option<(usize, f32)> {
+    entailment.iter().copied().enumerate().reduce(|best, next| if next.1 > best.1 { next } else { best })
+}
+
+/// GS = (1/M) Σ 1\[g_i >= τ_nli\], equation 16, over the M claims' supports. No claims: 0.
+pub fn grounding_score(supports: &[f32], tau_nli: f64) -> f64 {
+    if supports.is_empty() {
+        return 0.0;
+    }
+    let supported = supports.iter().filter(|&&g| f64::from(g) >= tau_nli).count();
+    supported as f64 / supports.len() as f64
+}
+
+/// Scores a batch with one call of `entail`, which gets the batch's distinct (premise, hypothesis) pairs, by first
+/// appearance, and returns the probability in [0, 1] that each premise entails its hypothesis.
+///
+/// A claim without evidence has support 0.
+///
+/// # Errors
+/// When `entail` fails, returns another number of values, or one that is no probability; when a candidate's evidence does
+/// not match its claims.
+pub fn score_pairwise(
+    batch: &[Candidate],
+    tau_nli: f64,
+    entail: impl FnOnce(&[(&str, &str)]) -> Result<Vec<f32>>,
+) -> Result<Vec<Grounded>> {
+    let mut pairs: Vec<(&str, &str)> = Vec::new();
+    let mut place: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+    for candidate in batch {
+        if candidate.claims.len() != candidate.evidence.len() {
+            return Err(Error::work(format!(
+                "question {} has {} claims and evidence for {}",
+                candidate.query_id,
+                candidate.claims.len(),
+                candidate.evidence.len()
+            )));
+        }
+        for (claim, evidence) in candidate.claims.iter().zip(&candidate.evidence) {
+            for premise in evidence {
+                let pair = (premise.text.as_str(), claim.as_str());
+                place.entry(pair).or_insert_with(|| {
+                    pairs.push(pair);
+                    pairs.len() - 1
+                });
+            }
+        }
+    }
+    let entailment = if pairs.is_empty() { Vec::new() } else { entail(&pairs)? };
+    check(&pairs, &entailment)?;
+
+    let support_of = |claim: &String, evidence: &Vec<Evidence>| {
+        let scores: Vec<f32> =
+            evidence.iter().map(|premise| entailment[place[&(premise.text.as_str(), claim.as_str())]]).collect();
+        let best = claim_support(&scores);
+        ClaimSupport {
+            text: claim.clone(),
+            support: best.map_or(0.0, |(_, g)| g),
+            evidence: best.map(|(j, _)| evidence[j].clone()),
+        }
+    };
+    Ok(batch
+        .iter()
+        .map(|candidate| {
+            let claims: Vec<ClaimSupport> = candidate
+                .claims
+                .iter()
+                .zip(&candidate.evidence)
+                .map(|(claim, evidence)| support_of(claim, evidence))
+                .collect();
+            let supports: Vec<f32> = claims.iter().map(|claim| claim.support).collect();
+            Grounded { gs: grounding_score(&supports, tau_nli), claims }
+        })
+        .collect())
+}
+
+/// One probability a pair, or the error that says what came instead.
+fn check(pairs: &[(&str, &str)], entailment: &[f32]) -> Result<()> {
+    if pairs.len() != entailment.len() {
+        return Err(Error::work(format!(
+            "the grounding model gave {} scores for {} pairs",
+            entailment.len(),
+            pairs.len()
+        )));
+    }
+    match pairs.iter().zip(entailment).find(|(_, g)| !(0.0..=1.0).contains(*g)) {
+        None => Ok(()),
+        Some(((_, claim), g)) => Err(Error::work(format!("the grounding model gave {g} for the claim \"{claim}\""))
+            .with_hint("a support is a probability between 0 and 1; check the model's precision and files")),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used)]
+pub(super) mod tests {
+    use super::*;
+    use crate::ids::PassageId;
+
+    pub fn candidate(query_id: &str, claims: &[(&str, &[&str])]) -> Candidate {
+        Candidate {
+            query_id: query_id.into(),
+            stream_index: StreamIndex(1),
+            claims: claims.iter().map(|(claim, _)| (*claim).to_owned()).collect(),
+            evidence: claims
+                .iter()
+                .map(|(_, evidence)| {
+                    let evidence = evidence.iter().zip(0..);
+                    evidence.map(|(text, i)| Evidence { passage: PassageId(i), text: (*text).to_owned() }).collect()
+                })
+                .collect(),
+        }
+    }
+
+    #[test]
+    fn support_is_the_first_maximum() {
+        assert_eq!(claim_support(&[0.2, 0.9, 0.9, 0.1]), Some((1, 0.9)));
+        assert_eq!(claim_support(&[]), None);
+    }
+
+    #[test]
+    fn gs_is_the_share_of_supported_claims() {
+        assert_eq!(grounding_score(&[0.5, 0.49, 0.9, 0.0], 0.5), 0.5);
+        assert_eq!(grounding_score(&[], 0.5), 0.0);
+        // Table 7 has 0.368: 7 of 19.
+        let supports: Vec<f32> = (0..19_u8).map(|i| if i < 7 { 1.0 } else { 0.0 }).collect();
+        assert!((grounding_score(&supports, 0.5) - 0.368).abs() < 5e-4);
+    }
+
+    #[test]
+    fn a_batch_is_one_call_of_distinct_pairs() {
+        let batch = [
+            candidate("q1", &[("a", &["x", "y"]), ("b", &["x"])]),
+            candidate("q2", &[]),
+            candidate("q3", &[("a", &["y"]), ("c", &[])]),
+        ];
+        let mut calls = 0;
+        let grounded = score_pairwise(&batch, 0.5, |pairs| {
+            calls += 1;
+            assert_eq!(pairs, [("x", "a"), ("y", "a"), ("x", "b")]);
+            Ok(vec![0.3, 0.8, 0.1])
+        })
+        .unwrap();
+        assert_eq!(calls, 1);
+        let gs: Vec<f64> = grounded.iter().map(|g| g.gs).collect();
+        assert_eq!(gs, [0.5, 0.0, 0.5]);
+        let first = &grounded[0].claims[0];
+        assert_eq!((first.support, first.evidence.as_ref().unwrap().text.as_str()), (0.8, "y"));
+        assert_eq!(grounded[2].claims[1], ClaimSupport { text: "c".into(), support: 0.0, evidence: None });
+    }
+
+    #[test]
+    fn alone_equals_in_a_batch() {
+        let batch = [candidate("q1", &[("a", &["xx", "y"])]), candidate("q2", &[("bb", &["xx"]), ("a", &["y"])])];
+        let entail = |pairs: &[(&str, &str)]| {
+            Ok(pairs.iter().map(|(p, h)| if p.len() == h.len() { 0.75 } else { 0.25 }).collect())
+        };
+        let together = score_pairwise(&batch, 0.5, entail).unwrap();
+        for (one, expected) in batch.iter().zip(&together) {
+            assert_eq!(&score_pairwise(std::slice::from_ref(one), 0.5, entail).unwrap()[0], expected);
+        }
+    }
+
+    #[test]
+    fn what_is_no_probability_stops() {
+        let batch = [candidate("q1", &[("a", &["x"])])];
+        for scores in [vec![], vec![f32::NAN], vec![1.5], vec![0.1, 0.2]] {
+            assert!(score_pairwise(&batch, 0.5, |_| Ok(scores.clone())).is_err(), "{scores:?}");
+        }
+        let mut odd = batch[0].clone();
+        odd.evidence.clear();
+        assert!(score_pairwise(&[odd], 0.5, |_| Ok(vec![])).unwrap_err().report().contains("q1"));
+        assert!(score_pairwise(&[], 0.5, |_| panic!("nothing to score")).unwrap().is_empty());
+    }
+}

@@ -1,0 +1,181 @@
+//! Before the answer: which experiences a query sees, the fused activation, the scaffold (equations 7–13), and retrieval.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::backend::{Hit, ScanQuery};
+use crate::config::{Method, RetrieveConfig};
+use crate::experience::fuse::{confidence_weights, fuse_activation, seed_order};
+use crate::ids::StreamIndex;
+use crate::math::sparse::SparseVector;
+use crate::replay::run::Run;
+use crate::replay::session::Session;
+use crate::retrieve::Retrieved;
+use crate::retrieve::prepared::GraphQuery;
+
+/// One query of one run on its way to an answer.
+pub struct Step {
+    /// Place in the driver's list of runs.
+    pub run: usize,
+    /// t.
+    pub t: StreamIndex,
+    /// The question's place in the file.
+    pub question: usize,
+    /// Experiences it may see; a prefix of the store.
+    pub visible: usize,
+    /// The top-K with their weights of equation 10; empty when nothing was fused.
+    pub matches: Vec<(Hit, f64)>,
+    /// The scaffold and s_scaf.
+    pub scaffold: Option<(u32, f64)>,
+    /// a⁰ where it differs from a_base.
+    pub fused: Option<SparseVector>,
+    /// What was retrieved.
+    pub retrieved: Arc<Retrieved>,
+    /// Its share of the time of matching and retrieval.
+    pub retrieval_us: u64,
+}
+
+/// Wall time of a batch as one query's share, microseconds.
+pub fn share(started: Instant, queries: usize) -> u64 {
+    u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX) / queries.max(1) as u64
+}
+
+/// The next block of one run, matched against its store and fused.
+pub fn match_block(session: &Session, run: &Run, place: usize, block: &[usize]) -> Vec<Step> {
+    let started = Instant::now();
+    let config = &run.plan.config;
+    let store = &run.store;
+    let mut steps: Vec<Step> = block
+        .iter()
+        .enumerate()
+        .map(|(i, &question)| {
+            let t = StreamIndex::from(run.done + i + 1);
+            let visible = if config.method.has_store() { store.visible(t, config.replay.lag) } else { 0 };
+            Step {
+                run: place,
+                t,
+                question,
+                visible,
+                matches: Vec::new(),
+                scaffold: None,
+                fused: None,
+                retrieved: Arc::default(),
+                retrieval_us: 0,
+            }
+        })
+        .collect();
+    if !config.method.has_store() {
+        return steps;
+    }
+    let bases = &session.prepared.bases;
+    let wants_scaffold = config.method != Method::NoScaffold;
+    let cosines: Vec<(Vec<f32>, Vec<f32>)> = steps
+        .iter()
+        .map(|step| {
+            let seen = &store.all()[..step.visible];
+            let query =
+                seen.iter().map(|e| session.prepared.question_similarity(step.question, e.question.at())).collect();
+            let template = match wants_scaffold && config.experience.lambda > 0.0 {
+                true => seen
+                    .iter()
+                    .map(|e| session.template_cosine(run.template_similarity, step.question, e.question.at()))
+                    .collect(),
+                false => vec![0.0; seen.len()],
+            };
+            (query, template)
+        })
+        .collect();
+    let queries: Vec<ScanQuery<'_>> = steps
+        .iter()
+        .zip(&cosines)
+        .map(|(step, (query, template))| ScanQuery {
+            activation: &bases[step.question].activation,
+            cos_query: query,
+            cos_template: wants_scaffold.then_some(template),
+            alpha: config.experience.alpha,
+            lambda: config.experience.lambda,
+            k: config.experience.top_k as usize,
+        })
+        .collect();
+    let found = session.prepared.backend.store_scan(store, &queries);
+    drop(queries);
+    for (step, found) in steps.iter_mut().zip(found) {
+        step.scaffold = found.scaffold;
+        let base = &bases[step.question].activation;
+        // Section 3.4: with an empty visible store or no seed the base retriever runs untouched.
+        if config.method == Method::NoFusion || base.is_empty() || found.top.is_empty() {
+            continue;
+        }
+        let scores: Vec<f64> = found.top.iter().map(|hit| hit.score).collect();
+        let experiences: Vec<_> = found.top.iter().map(|hit| &store.all()[hit.experience as usize]).collect();
+        let confidences: Vec<f64> = experiences.iter().map(|e| f64::from(e.confidence)).collect();
+        let weights = confidence_weights(&scores, &confidences, config.experience.tau_s);
+        let maps: Vec<(f64, &SparseVector)> =
+            weights.iter().copied().zip(experiences.iter().map(|e| &e.activation)).collect();
+        step.fused = Some(fuse_activation(base, &maps, config.experience.beta, config.experience.normalize));
+        step.matches = found.top.into_iter().zip(weights).collect();
+    }
+    let each = share(started, steps.len());
+    for step in &mut steps {
+        step.retrieval_us = each;
+    }
+    steps
+}
+
+/// What one graph retrieval depends on beside its settings: the question and the exact seeds.
+type Job = (usize, Vec<(u32, u64)>);
+
+/// Retrieves for all steps of all runs: equal work is done once, what no store touched comes from the session. Returns how many
+/// graph retrievals were computed.
+pub fn retrieve(session: &Session, runs: &[Run], steps: &mut [Step]) -> u64 {
+    let mut computed = 0;
+    let mut by_settings: BTreeMap<String, (RetrieveConfig, Vec<usize>)> = BTreeMap::new();
+    for (i, step) in steps.iter().enumerate() {
+        let config = &runs[step.run].plan.config.retrieve;
+        by_settings.entry(format!("{config:?}")).or_insert_with(|| (config.clone(), Vec::new())).1.push(i);
+    }
+    for (config, members) in by_settings.into_values() {
+        let started = Instant::now();
+        let of = |i: usize| &steps[i];
+        let (vanilla, graph): (Vec<usize>, Vec<usize>) =
+            members.iter().partition(|&&i| runs[of(i).run].plan.config.method == Method::Vanilla);
+        let (fused, linear): (Vec<usize>, Vec<usize>) = graph.iter().partition(|&&i| of(i).fused.is_some());
+        let questions = |list: &[usize]| list.iter().map(|&i| of(i).question).collect::<Vec<_>>();
+        let dense = session.vanilla(&config, &questions(&vanilla));
+        let base = session.linear(&config, &questions(&linear));
+
+        let mut jobs: BTreeMap<Job, usize> = BTreeMap::new();
+        let mut seeds: Vec<(usize, Vec<(u32, f64)>)> = Vec::new();
+        let mut place: Vec<usize> = Vec::new();
+        for &i in &fused {
+            let step = of(i);
+            let own = &session.prepared.bases[step.question].seeds;
+            let order = step.fused.as_ref().map(|a0| seed_order(own, a0)).unwrap_or_default();
+            let job: Job = (step.question, order.iter().map(|&(e, s)| (e, s.to_bits())).collect());
+            let next = seeds.len();
+            let at = *jobs.entry(job).or_insert(next);
+            if at == next {
+                seeds.push((step.question, order));
+            }
+            place.push(at);
+        }
+        let batch: Vec<GraphQuery<'_>> =
+            seeds.iter().map(|(question, seeds)| GraphQuery { question: *question, seeds }).collect();
+        computed += batch.len() as u64;
+        let found: Vec<Arc<Retrieved>> = session.prepared.graph(&config, &batch).into_iter().map(Arc::new).collect();
+
+        let each = share(started, members.len());
+        let results = vanilla
+            .iter()
+            .zip(dense)
+            .chain(linear.iter().zip(base))
+            .chain(fused.iter().zip(place.iter().map(|&at| Arc::clone(&found[at]))));
+        let results: Vec<(usize, Arc<Retrieved>)> = results.map(|(&i, r)| (i, r)).collect();
+        for (i, retrieved) in results {
+            steps[i].retrieved = retrieved;
+            steps[i].retrieval_us += each;
+        }
+    }
+    computed
+}

@@ -1,0 +1,327 @@
+//! One run: its plan, store, journal and folder.
+//!
+//! In: a [`RunPlan`] and a [`Session`]. Out: `plan.toml`, `order.json`, a journal while it works, and at its end `traces.parquet`,
+//! `experiences.parquet` and `manifest.json`; finished files appear by rename, the manifest last.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+
+use crate::config::{Method, RunConfig, RunPlan, TemplateSimilarity};
+use crate::dataset::orders;
+use crate::experience::record::Experience;
+use crate::experience::store::ExperienceStore;
+use crate::ids::{QuestionId, StreamIndex};
+use crate::math::sparse::SparseVector;
+use crate::replay::journal::{Header, Journal};
+use crate::replay::parts::Parts;
+use crate::replay::session::{Session, Stream};
+use crate::trace::manifest::{
+    BackendInfo, DatasetInfo, GeneratorInfo, IndexInfo, MANIFEST_FILE, Manifest, ModelInfo, Status,
+};
+use crate::trace::row::{ExperienceRow, TraceRow};
+use crate::trace::{SCHEMA_VERSION, atomic, writer};
+use crate::{Error, Result};
+
+/// The journal's name in a run folder; it is gone once the run is finished.
+pub const JOURNAL_FILE: &str = "journal.jsonl";
+/// The permutation's name in a run folder.
+pub const ORDER_FILE: &str = "order.json";
+/// Names of the finished tables.
+pub const TRACES_FILE: &str = "traces.parquet";
+/// See [`TRACES_FILE`].
+pub const EXPERIENCES_FILE: &str = "experiences.parquet";
+
+/// A run that is going on.
+pub struct Run {
+    /// What runs.
+    pub plan: RunPlan,
+    /// Its results folder.
+    pub folder: PathBuf,
+    /// Its reader, scorer and prompt.
+    pub parts: Parts,
+    /// The stream with its opportunities.
+    pub stream: Arc<Stream>,
+    /// How templates are compared.
+    pub template_similarity: TemplateSimilarity,
+    /// What the user should hear, for example that a torn record was dropped.
+    pub notes: Vec<String>,
+    pub(super) store: ExperienceStore,
+    pub(super) done: usize,
+    pub(super) journal: Journal,
+    counters: BTreeMap<String, u64>,
+    started_unix: u64,
+}
+
+/// What opening a run came to.
+pub enum Opened {
+    /// It can go on (or start).
+    Ready(Box<Run>),
+    /// Its folder is complete.
+    Finished(PathBuf),
+}
+
+fn now_unix() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
+}
+
+/// The plan of a configuration on a prepared dataset. Its fingerprint covers everything that the rows depend on beside the
+/// configuration: index (with dataset, vectors, annotations), prompt, recording.
+///
+/// # Errors
+/// A configuration that cannot run.
+pub fn plan(session: &Session, config: &RunConfig, parts: &Parts) -> Result<RunPlan> {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(session.index().meta.fingerprint.as_bytes());
+    hasher.update(parts.fingerprint.as_bytes());
+    config.plan(&session.dataset.name, &hasher.finalize().to_hex())
+}
+
+/// Hash of the plan without method, order, seed: equal for runs that differ in nothing else.
+fn settings_hash(plan: &RunPlan) -> Result<String> {
+    let mut config = plan.config.clone();
+    config.method = Method::Living;
+    config.order = "file".into();
+    config.seed = 0;
+    let id = config.plan(&plan.dataset, &plan.fingerprint)?.run_id;
+    Ok(id.rsplit('-').next().unwrap_or(&id).to_owned())
+}
+
+#[derive(Serialize)]
+struct OrderFile<'a> {
+    order: &'a str,
+    query_ids: Vec<&'a str>,
+}
+
+impl Run {
+    /// Opens a run under `out`: starts it, or with `resume` goes on with it.
+    ///
+    /// # Errors
+    /// A results folder that is taken, an unknown order, a journal that does not fit.
+    pub fn open(session: &Session, config: &RunConfig, parts: Parts, out: &Path, resume: bool) -> Result<Opened> {
+        let plan = plan(session, config, &parts)?;
+        let folder = out.join(&plan.run_id);
+        let journal_path = folder.join(JOURNAL_FILE);
+        if folder.join(MANIFEST_FILE).is_file() {
+            let manifest = Manifest::read(&folder)?;
+            if manifest.status == Status::Complete {
+                if !resume {
+                    return Err(Error::request(format!("{} is finished already", folder.display()))
+                        .with_hint("read it with `livingrag report`, or choose another --out folder"));
+                }
+                // Killed between the last rename and the journal's end.
+                let _ = std::fs::remove_file(&journal_path);
+                return Ok(Opened::Finished(folder));
+            }
+        }
+        if folder.exists() && !resume {
+            return Err(Error::request(format!("{} holds an unfinished run", folder.display()))
+                .with_hint("go on with it: --resume; or choose another --out folder"));
+        }
+        let template_similarity = session.template_similarity(plan.config.experience.template_similarity)?;
+        let questions = order(session, &plan.config)?;
+        let stream = session.stream(&questions, &plan.config.retrieve);
+
+        std::fs::create_dir_all(&folder).map_err(|e| Error::io("create", &folder, e))?;
+        plan.write(&folder)?;
+        let ids = questions.iter().map(|&q| session.dataset.questions[q].id.as_str()).collect();
+        let json = serde_json::to_vec_pretty(&OrderFile { order: &plan.config.order, query_ids: ids })
+            .map_err(|e| Error::work("cannot write the order").with_source(e))?;
+        atomic::write(&folder.join(ORDER_FILE), &json)?;
+
+        let header = Header::new(&plan.run_id, &session.index().meta.fingerprint);
+        let mut restored = Restored::new(session);
+        let mut notes = parts.notes.clone();
+        let journal = if journal_path.exists() {
+            let (journal, dropped) = Journal::resume(&journal_path, &header, |record| {
+                restored.take(&record.row, record.experience.as_ref())
+            })?;
+            notes.extend(dropped);
+            journal
+        } else {
+            Journal::create(&journal_path, &header)?
+        };
+        Ok(Opened::Ready(Box::new(Self {
+            folder,
+            parts,
+            stream,
+            template_similarity,
+            notes,
+            store: restored.store,
+            done: restored.done,
+            journal,
+            counters: BTreeMap::new(),
+            started_unix: now_unix(),
+            plan,
+        })))
+    }
+
+    /// Queries of the whole run.
+    pub fn total(&self) -> usize {
+        self.stream.questions.len()
+    }
+
+    /// Queries that are committed.
+    pub fn done(&self) -> usize {
+        self.done
+    }
+
+    /// Experiences stored so far.
+    pub fn stored(&self) -> usize {
+        self.store.len()
+    }
+
+    /// Adds to a counter of the manifest.
+    pub(super) fn count(&mut self, name: &str, n: u64) {
+        *self.counters.entry(name.to_owned()).or_default() += n;
+    }
+
+    /// Questions of the next block: at most the lag, or fewer when the configuration says so.
+    pub(super) fn next_block(&self) -> &[usize] {
+        let replay = &self.plan.config.replay;
+        let block = if replay.block == 0 { replay.lag } else { replay.block.min(replay.lag) };
+        let end = (self.done + block as usize).min(self.total());
+        &self.stream.questions[self.done..end]
+    }
+
+    /// Writes the finished tables and the manifest, from the journal, and removes it.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn finish(self, session: &Session) -> Result<PathBuf> {
+        let (mut rows, mut experiences): (Vec<TraceRow>, Vec<ExperienceRow>) = (Vec::new(), Vec::new());
+        self.journal.replay(|record| {
+            rows.push(record.row);
+            experiences.extend(record.experience);
+            Ok(())
+        })?;
+        writer::write_rows(&self.folder.join(TRACES_FILE), &rows)?;
+        writer::write_rows(&self.folder.join(EXPERIENCES_FILE), &experiences)?;
+        self.manifest(session, rows.len())?.write(&self.folder)?;
+        let journal = self.folder.join(JOURNAL_FILE);
+        drop(self.journal);
+        std::fs::remove_file(&journal).map_err(|e| Error::io("remove", &journal, e))?;
+        Ok(self.folder)
+    }
+
+    fn manifest(&self, session: &Session, rows: usize) -> Result<Manifest> {
+        let config = &self.plan.config;
+        let meta = &session.index().meta;
+        let backend = session.prepared.backend.description();
+        let graph = config.method != Method::Vanilla;
+        let with_store = config.method.has_store();
+        let timings = config.replay.timings;
+        let simulated = self.parts.simulated;
+        Ok(Manifest {
+            schema_version: SCHEMA_VERSION,
+            run_id: self.plan.run_id.clone(),
+            livingrag_version: env!("CARGO_PKG_VERSION").into(),
+            status: Status::Complete,
+            rows: rows as u64,
+            dataset: DatasetInfo {
+                name: session.dataset.name.clone(),
+                fingerprint: session.dataset.fingerprint.clone(),
+                passages: session.dataset.passages.len() as u64,
+                questions: session.dataset.questions.len() as u64,
+                gold_known: session.dataset.questions.iter().filter(|q| q.gold_passages.is_some()).count() as u64,
+            },
+            index: IndexInfo {
+                fingerprint: meta.fingerprint.clone(),
+                encoder: meta.encoder.clone(),
+                entities: meta.counts.entities as u64,
+                sentences: meta.counts.sentences as u64,
+                edges: meta.counts.edges as u64,
+                annotations: meta.options.annotations.as_str().into(),
+                adjacent_passages: meta.options.adjacent_passages.as_str().into(),
+            },
+            method: config.method.as_str().into(),
+            order: config.order.clone(),
+            seed: config.seed,
+            lag: config.replay.lag,
+            settings: settings_hash(&self.plan)?,
+            propagation: graph.then(|| config.retrieve.propagation.as_str().to_owned()),
+            template_similarity: (with_store && config.method != Method::NoScaffold)
+                .then(|| self.template_similarity.as_str().to_owned()),
+            generator: GeneratorInfo {
+                name: self.parts.reader.name().into(),
+                model: if simulated { String::new() } else { config.generate.model.clone() },
+                simulated,
+            },
+            prompt_hash: Some(self.parts.prompt.hash().into()),
+            grounding: (with_store && config.method != Method::NoGate).then(|| ModelInfo {
+                name: self.parts.grounding.name().into(),
+                model: config.gates.grounding.model.clone(),
+            }),
+            judge: None,
+            backend: BackendInfo {
+                name: backend.name,
+                device: backend.device,
+                // How many workers there were changes no row; where times are switched off it is left out with them.
+                threads: if timings { backend.threads as u32 } else { 0 },
+                requested: config.backend.kind.as_str().into(),
+            },
+            counters: if timings { self.counters.clone() } else { BTreeMap::new() },
+            notes: meta.notes.iter().chain(&self.notes).cloned().collect(),
+            started_unix: timings.then_some(self.started_unix),
+            finished_unix: timings.then(now_unix),
+        })
+    }
+}
+
+/// The stream of a configuration as places in the file.
+fn order(session: &Session, config: &RunConfig) -> Result<Vec<usize>> {
+    let similarity = |a: usize, b: usize| session.prepared.question_similarity(a, b);
+    let ordered = orders::order(&config.order, &session.dataset.questions, Some(&similarity))?;
+    let limit = if config.replay.limit == 0 { ordered.len() } else { config.replay.limit as usize };
+    Ok(ordered.into_iter().take(limit).map(QuestionId::at).collect())
+}
+
+/// A store read back from a journal.
+struct Restored<'a> {
+    session: &'a Session,
+    questions: BTreeMap<&'a str, usize>,
+    entities: BTreeMap<&'a str, u32>,
+    store: ExperienceStore,
+    done: usize,
+}
+
+impl<'a> Restored<'a> {
+    fn new(session: &'a Session) -> Self {
+        let questions = session.dataset.questions.iter().enumerate().map(|(i, q)| (q.id.as_str(), i)).collect();
+        let entities = session.index().entities.iter().enumerate().map(|(i, e)| (e.as_str(), i as u32)).collect();
+        Self { session, questions, entities, store: ExperienceStore::default(), done: 0 }
+    }
+
+    fn take(&mut self, row: &TraceRow, experience: Option<&ExperienceRow>) -> Result<()> {
+        let foreign = |what: &str| {
+            Error::request(format!(
+                "the journal names {what}, which the dataset {:?} does not have",
+                self.session.dataset.name
+            ))
+        };
+        self.done += 1;
+        let Some(e) = experience else { return Ok(()) };
+        let question =
+            *self.questions.get(e.query_id.as_str()).ok_or_else(|| foreign(&format!("query {:?}", e.query_id)))?;
+        let activation = e
+            .activation
+            .iter()
+            .map(|cell| match self.entities.get(cell.entity.as_str()) {
+                Some(&id) => Ok((id, f64::from(cell.weight))),
+                None => Err(foreign(&format!("entity {:?}", cell.entity))),
+            })
+            .collect::<Result<Vec<_>>>()?;
+        self.store.append(Experience {
+            question: QuestionId::from(question),
+            stream_index: StreamIndex(row.stream_index),
+            activation: SparseVector::from_assignments(activation),
+            summary: e.summary.clone(),
+            answer: e.answer.clone(),
+            confidence: e.confidence,
+        });
+        Ok(())
+    }
+}

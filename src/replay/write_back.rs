@@ -1,0 +1,397 @@
+//! After the answer: the gates and the store (equations 3, 15–19), in stream order, and the rows.
+//!
+//! Novelty of a block is scanned once against the store as it was before the block and then held against what the block itself
+//! commits. Grounding is computed in one batch for every candidate that was novel before the block; a candidate that the block's own
+//! commits make redundant drops its score again, as if it had never been computed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::Result;
+use crate::backend::{Hit, ScanQuery};
+use crate::config::{ActivationScale, Method};
+use crate::experience::fuse::new_above_threshold;
+use crate::experience::record::Experience;
+use crate::experience::summary::summarize;
+use crate::gates::Decision;
+use crate::gates::claims::extract;
+use crate::gates::decide::{Checked, Thresholds, is_novel, should_store};
+use crate::gates::evidence::EvidencePool;
+use crate::gates::grounding::{Candidate, Grounded};
+use crate::gates::novelty::novelty_score;
+use crate::generate::LlmStatus;
+use crate::ids::QuestionId;
+use crate::math::similarity::dual_channel_similarity;
+use crate::math::sparse::{SparseVector, cosine, sparsify};
+use crate::replay::answer::Answered;
+use crate::replay::journal::Record;
+use crate::replay::matching::share;
+use crate::replay::run::Run;
+use crate::replay::session::Session;
+use crate::trace::row::{ActivationCell, ClaimCell, ExperienceRow, MatchCell, PassageCell, SeedCell, TraceRow};
+
+/// What is known of one candidate before commits.
+struct Prospect {
+    /// Most similar experience committed before the block.
+    nearest: Option<Hit>,
+    /// Claims, when the candidate was novel before the block.
+    candidate: Option<Candidate>,
+    /// GS of that candidate.
+    grounded: Option<Grounded>,
+    novelty_us: u64,
+    grounding_us: u64,
+}
+
+fn has_answer(answered: &Answered) -> bool {
+    let failed = matches!(answered.response.status, LlmStatus::Error | LlmStatus::Empty);
+    !failed && !answered.parsed.prediction.trim().is_empty()
+}
+
+fn thresholds(run: &Run) -> Thresholds {
+    Thresholds { tau_novel: run.plan.config.gates.tau_novel, tau_gs: run.plan.config.gates.tau_gs }
+}
+
+fn gated(method: Method) -> bool {
+    method.has_store() && method != Method::NoGate
+}
+
+/// Scans novelty for the members of one run and prepares the claims of those that are novel.
+fn novelty(session: &Session, run: &Run, answered: &[&Answered]) -> Vec<Prospect> {
+    let started = Instant::now();
+    let config = &run.plan.config;
+    let cosines: Vec<Vec<f32>> = answered
+        .iter()
+        .map(|a| {
+            let all = run.store.all().iter();
+            all.map(|e| session.prepared.question_similarity(a.step.question, e.question.at())).collect()
+        })
+        .collect();
+    let queries: Vec<ScanQuery<'_>> = answered
+        .iter()
+        .zip(&cosines)
+        .map(|(a, cos_query)| ScanQuery {
+            activation: &session.prepared.bases[a.step.question].activation,
+            cos_query,
+            cos_template: None,
+            alpha: config.experience.alpha,
+            lambda: 0.0,
+            k: 1,
+        })
+        .collect();
+    let scans = session.prepared.backend.store_scan(&run.store, &queries);
+    let novelty_us = share(started, answered.len());
+    answered
+        .iter()
+        .zip(scans)
+        .map(|(a, scan)| {
+            let nearest = scan.top.first().copied();
+            let novel = is_novel(novelty_score(nearest.map(|h| h.score)), &thresholds(run));
+            let candidate = (novel && has_answer(a)).then(|| candidate(session, run, a));
+            Prospect { nearest, candidate, grounded: None, novelty_us, grounding_us: 0 }
+        })
+        .collect()
+}
+
+fn candidate(session: &Session, run: &Run, answered: &Answered) -> Candidate {
+    let claims = extract(&answered.parsed.explanation, &answered.parsed.prediction);
+    let pool = EvidencePool::new(&answered.passages);
+    let k = run.plan.config.gates.evidence_per_claim as usize;
+    Candidate {
+        query_id: session.dataset.questions[answered.step.question].id.clone(),
+        stream_index: answered.step.t,
+        evidence: claims.iter().map(|claim| pool.best(claim, k)).collect(),
+        claims,
+    }
+}
+
+/// Gates and commits a block of all runs; appends its records to the journals.
+pub fn write_back(session: &Session, runs: &mut [Run], answered: Vec<Answered>) -> Result<()> {
+    let mut by_run: BTreeMap<usize, Vec<Answered>> = BTreeMap::new();
+    for a in answered {
+        by_run.entry(a.step.run).or_default().push(a);
+    }
+    let mut prospects: BTreeMap<usize, Vec<Prospect>> = BTreeMap::new();
+    for (&r, members) in &by_run {
+        if gated(runs[r].plan.config.method) {
+            prospects.insert(r, novelty(session, &runs[r], &members.iter().collect::<Vec<_>>()));
+        }
+    }
+    ground(runs, &mut prospects)?;
+    for (r, members) in by_run {
+        let mut of_run = prospects.remove(&r).unwrap_or_default().into_iter();
+        let run = &mut runs[r];
+        let committed_before = run.store.len();
+        let records: Vec<Record> =
+            members.into_iter().map(|a| commit(session, run, committed_before, a, of_run.next())).collect();
+        run.journal.append(&records)?;
+        run.done += records.len();
+    }
+    Ok(())
+}
+
+/// One batch of grounding a scorer.
+fn ground(runs: &mut [Run], prospects: &mut BTreeMap<usize, Vec<Prospect>>) -> Result<()> {
+    let mut waiting: Vec<(usize, &mut Prospect)> = prospects
+        .iter_mut()
+        .flat_map(|(&r, list)| list.iter_mut().map(move |p| (r, p)))
+        .filter(|(_, p)| p.candidate.is_some())
+        .collect();
+    while let Some(&(first, _)) = waiting.first() {
+        let scorer = Arc::clone(&runs[first].parts.grounding);
+        let (members, rest): (Vec<_>, Vec<_>) =
+            waiting.into_iter().partition(|(r, _)| Arc::ptr_eq(&runs[*r].parts.grounding, &scorer));
+        let started = Instant::now();
+        let batch: Vec<Candidate> = members.iter().filter_map(|(_, p)| p.candidate.clone()).collect();
+        let scored = scorer.score(&batch)?;
+        let each = share(started, batch.len());
+        for ((r, prospect), grounded) in members.into_iter().zip(scored) {
+            runs[r].count("grounding_candidates", 1);
+            runs[r].count(
+                "grounding_pairs",
+                prospect.candidate.iter().flat_map(|c| &c.evidence).map(Vec::len).sum::<usize>() as u64,
+            );
+            prospect.grounded = Some(grounded);
+            prospect.grounding_us = each;
+        }
+        waiting = rest;
+    }
+    Ok(())
+}
+
+/// η of equation 17 against one experience, the same bits as a scan gives.
+fn redundancy(session: &Session, run: &Run, question: usize, experience: &Experience) -> f64 {
+    let cos_query = f64::from(session.prepared.question_similarity(question, experience.question.at()));
+    let cos_activation = cosine(&session.prepared.bases[question].activation, &experience.activation);
+    dual_channel_similarity(run.plan.config.experience.alpha, cos_query, cos_activation)
+}
+
+/// The row's gate columns.
+#[derive(Default)]
+struct Gate {
+    novelty: Option<f64>,
+    nearest: Option<u32>,
+    grounding: Option<f64>,
+    claims: Vec<ClaimCell>,
+}
+
+/// Decides one candidate in its turn, stores it if it is accepted, and makes its record.
+fn commit(
+    session: &Session,
+    run: &mut Run,
+    committed_before: usize,
+    answered: Answered,
+    prospect: Option<Prospect>,
+) -> Record {
+    let started = Instant::now();
+    let method = run.plan.config.method;
+    let store_committed = run.store.len() as u32;
+    let mut gate = Gate::default();
+    let mut times = (None, None);
+    let decision = match (prospect, has_answer(&answered)) {
+        _ if !method.has_store() => Decision::GateOff,
+        (_, false) => Decision::NoAnswer,
+        (None, true) => Decision::GateOff,
+        (Some(prospect), true) => {
+            let mut nearest = prospect.nearest.map(|h| (h.experience, h.score));
+            for (k, experience) in run.store.all().iter().enumerate().skip(committed_before) {
+                let eta = redundancy(session, run, answered.step.question, experience);
+                if nearest.is_none_or(|(_, best)| eta > best) {
+                    nearest = Some((k as u32, eta));
+                }
+            }
+            let ns = novelty_score(nearest.map(|(_, eta)| eta));
+            gate.novelty = Some(ns);
+            gate.nearest = nearest.map(|(k, _)| k);
+            let novel = is_novel(ns, &thresholds(run));
+            let in_turn = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
+            times = (Some(prospect.novelty_us + in_turn), novel.then_some(prospect.grounding_us));
+            let checked = match (novel, prospect.grounded, prospect.candidate) {
+                (true, Some(grounded), Some(candidate)) => {
+                    gate.grounding = Some(grounded.gs);
+                    gate.claims = claim_cells(&answered, &grounded);
+                    Some(Checked { gs: grounded.gs, claims: candidate.claims.len() })
+                }
+                _ => None,
+            };
+            should_store(ns, checked, &thresholds(run))
+        }
+    };
+    let accepted = match decision {
+        Decision::Stored => Some(gate.grounding.unwrap_or(0.0) as f32),
+        Decision::GateOff if method == Method::NoGate => Some(1.0),
+        _ => None,
+    };
+    let experience = accepted.map(|confidence| {
+        let experience = experience(session, run, &answered, confidence);
+        let row = experience_row(session, run, &experience, store_committed);
+        run.store.append(experience);
+        row
+    });
+    let row = row(session, run, answered, store_committed, gate, decision, experience.is_some(), times);
+    Record { row, experience }
+}
+
+fn claim_cells(answered: &Answered, grounded: &Grounded) -> Vec<ClaimCell> {
+    let first = answered.passages.first().map_or(0, |p| p.id.0);
+    grounded
+        .claims
+        .iter()
+        .map(|claim| ClaimCell {
+            text: claim.text.clone(),
+            support: claim.support,
+            // A claim without any evidence sentence names the first passage and an empty sentence.
+            passage: claim.evidence.as_ref().map_or(first, |e| e.passage.0),
+            evidence: claim.evidence.as_ref().map(|e| e.text.clone()).unwrap_or_default(),
+        })
+        .collect()
+}
+
+/// Equation 4 for an accepted candidate. Numbers are rounded to `f32` here, once, so that a resumed run has the same store.
+fn experience(session: &Session, run: &Run, answered: &Answered, confidence: f32) -> Experience {
+    let config = &run.plan.config.experience;
+    let a_final = answered.step.retrieved.activation();
+    let scale = config.activation_scale == ActivationScale::Max;
+    let map = sparsify(&a_final, config.epsilon, scale, config.max_entities as usize);
+    let activation = SparseVector::from_assignments(map.iter().map(|(e, v)| (e, f64::from(v as f32))));
+    let index = session.index();
+    let named: Vec<(String, f64)> = a_final.iter().map(|(e, w)| (index.entities[e as usize].clone(), w)).collect();
+    let question = &session.dataset.questions[answered.step.question];
+    let summary = summarize(
+        &question.text,
+        &answered.parsed.explanation,
+        &named,
+        &answered.parsed.prediction,
+        config.key_sentences as usize,
+    );
+    Experience {
+        question: QuestionId::from(answered.step.question),
+        stream_index: answered.step.t,
+        activation,
+        summary,
+        answer: answered.parsed.prediction.clone(),
+        confidence,
+    }
+}
+
+fn experience_row(session: &Session, run: &Run, experience: &Experience, id: u32) -> ExperienceRow {
+    let question = &session.dataset.questions[experience.question.at()];
+    ExperienceRow {
+        experience: id,
+        run_id: run.plan.run_id.clone(),
+        stream_index: experience.stream_index.0,
+        query_id: question.id.clone(),
+        query: question.text.clone(),
+        answer: experience.answer.clone(),
+        summary: experience.summary.clone(),
+        confidence: experience.confidence,
+        activation: experience
+            .activation
+            .iter()
+            .map(|(e, w)| ActivationCell { entity: session.index().entities[e as usize].clone(), weight: w as f32 })
+            .collect(),
+    }
+}
+
+#[expect(clippy::too_many_arguments, reason = "one row has many columns; each is named at the one call")]
+fn row(
+    session: &Session,
+    run: &Run,
+    answered: Answered,
+    store_committed: u32,
+    gate: Gate,
+    decision: Decision,
+    stored: bool,
+    (novelty_us, grounding_us): (Option<u64>, Option<u64>),
+) -> TraceRow {
+    let config = &run.plan.config;
+    let index = session.index();
+    let step = &answered.step;
+    let question = &session.dataset.questions[step.question];
+    let base = &session.prepared.bases[step.question];
+    let fused = step.fused.as_ref().unwrap_or(&base.activation);
+    let graph = config.method != Method::Vanilla;
+    let scaffold_question = step.scaffold.map(|(id, _)| run.store.all()[id as usize].question.at());
+    let opportunity = run.stream.opportunities.get(step.t.at() - 1).copied().flatten();
+    let time = |us: Option<u64>| us.filter(|_| config.replay.timings);
+    TraceRow {
+        run_id: run.plan.run_id.clone(),
+        dataset: session.dataset.name.clone(),
+        method: config.method.as_str().into(),
+        order: config.order.clone(),
+        seed: config.seed,
+        stream_index: step.t.0,
+        query_id: question.id.clone(),
+        question: question.text.clone(),
+        gold_answers: question.answers.iter().chain(&question.aliases).cloned().collect(),
+        prediction: answered.parsed.prediction,
+        raw_response: answered.response.raw,
+        lag: config.replay.lag,
+        store_visible: step.visible as u32,
+        store_committed,
+        fallback: step.retrieved.fallback.map(|f| f.as_str().into()),
+        seeds: base
+            .seeds
+            .iter()
+            .filter(|_| graph)
+            .map(|&(e, score)| SeedCell { entity: index.entities[e as usize].clone(), score: score as f32 })
+            .collect(),
+        activation_base_n: if graph { base.activation.len() as u32 } else { 0 },
+        activation_fused_n: if graph { fused.len() as u32 } else { 0 },
+        activation_final_n: step.retrieved.activation().len() as u32,
+        fused_new_above_threshold: step
+            .fused
+            .as_ref()
+            .map_or(0, |a0| new_above_threshold(&base.activation, a0, config.retrieve.iteration_threshold) as u32),
+        matches: step
+            .matches
+            .iter()
+            .map(|(hit, weight)| MatchCell {
+                experience: hit.experience,
+                score: hit.score as f32,
+                cos_query: hit.cos_query as f32,
+                cos_activation: hit.cos_activation as f32,
+                weight: *weight as f32,
+            })
+            .collect(),
+        scaffold: step.scaffold.map(|(id, _)| id),
+        scaffold_score: step.scaffold.map(|(_, score)| score as f32),
+        scaffold_template_tfidf: scaffold_question
+            .and_then(|source| run.stream.template_tfidf(step.question, source))
+            .map(|cosine| cosine as f32),
+        passages: step
+            .retrieved
+            .ranking
+            .iter()
+            .take(config.retrieve.top_k as usize)
+            .map(|&(passage, score)| PassageCell { passage, score })
+            .collect(),
+        gold_passages: question.gold_passages.as_ref().map(|gold| gold.iter().map(|p| p.0).collect()),
+        prompt_tokens: answered.response.usage.prompt_tokens,
+        completion_tokens: answered.response.usage.completion_tokens,
+        reasoning_tokens: answered.response.usage.reasoning_tokens,
+        cached_tokens: answered.response.usage.cached_tokens,
+        tokens_estimated: answered.response.tokens_estimated,
+        cost_usd: answered.cost_usd,
+        llm_status: answered.response.status,
+        contain: answered.contain,
+        contain_word: answered.contain_word,
+        judge: crate::generate::Judgement::NotRun,
+        novelty: gate.novelty.map(|ns| ns as f32),
+        novelty_nearest: gate.nearest,
+        grounding: gate.grounding.map(|gs| gs as f32),
+        grounding_model: gate.grounding.map(|_| run.parts.grounding.name().to_owned()),
+        claims: gate.claims,
+        stored,
+        decision,
+        reuse_entity: opportunity.map(|o| o.entity),
+        reuse_graph: opportunity.map(|o| o.graph),
+        reuse_template: opportunity.map(|o| o.template),
+        ranked: step.retrieved.ranking.iter().take(crate::retrieve::RANK_DEPTH).map(|&(p, _)| p).collect(),
+        retrieval_us: time(Some(step.retrieval_us)),
+        llm_us: time(Some(answered.response.elapsed_us)),
+        judge_us: None,
+        novelty_us: time(novelty_us),
+        grounding_us: time(grounding_us),
+    }
+}
