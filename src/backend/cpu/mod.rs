@@ -1,7 +1,7 @@
 //! The CPU backend: rayon over queries, SIMD within, nothing needed beyond the processor.
 
 mod dense;
-mod pagerank;
+pub mod pagerank;
 mod passage_weight;
 mod propagate;
 mod scan;
