@@ -17,6 +17,10 @@ lint:
 cuda-check *args:
     scripts/cuda-check.sh {{args}}
 
+# On a GPU machine without cargo: parity on the device and timings; `just gpu-check build` first, where cargo works.
+gpu-check what="run":
+    scripts/gpu-check.sh {{what}}
+
 demo:
     cargo run --release -- demo
 

@@ -37,8 +37,11 @@ fn backends() -> &'static [Box<dyn Backend>] {
         if let Some(device) = host_cuda::HostCuda::start() {
             all.push(Box::new(DeviceBackend::new(device, 1)));
         }
-        if let Ok(cuda) = open(BackendKind::Cuda, 1) {
-            all.push(cuda);
+        match open(BackendKind::Cuda, 1) {
+            Ok(cuda) => all.push(cuda),
+            // Set on machines with a GPU, so that its absence is not taken for success.
+            Err(error) if std::env::var_os("LIVINGRAG_REQUIRE_CUDA").is_some() => panic!("{}", error.report()),
+            Err(_) => {}
         }
         all
     });
@@ -292,8 +295,13 @@ fn linking_takes_the_highest_cosine_and_the_lowest_id() {
     }
 }
 
+/// 200, or `PROPTEST_CASES` under tools that slow everything down.
+fn cases() -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(200)
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig { cases: cases(), ..ProptestConfig::default() })]
 
     /// Propagation, passage weights and PageRank of generated graphs, in one batch and alone, on every backend.
     #[test]

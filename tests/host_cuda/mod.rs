@@ -87,6 +87,10 @@ fn registry() -> String {
 
 /// The program, built if it is not there; `None` without a C++ compiler, which is said.
 pub fn program() -> Option<PathBuf> {
+    if !repository().join("kernels").is_dir() {
+        eprintln!("skipped: the sources of the kernels are not on this machine");
+        return None;
+    }
     let Some(compiler) = compiler() else {
         eprintln!("skipped: g++ is not there, so the kernels cannot be run on the processor");
         return None;

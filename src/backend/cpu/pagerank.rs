@@ -239,9 +239,9 @@ fn solve_body<const L: usize>(g: &PageRank, damping: f64, resets: &Resets, x: &m
     }
     for _ in sweeps(damping)..=MAX_SWEEPS {
         let swept = sweep::<L, true>(g, d, resets, x, &step);
-        for l in 0..L {
-            if swept.change[l] <= TOLERANCE * swept.total[l] {
-                step[l] = 0.0;
+        for (step, (change, total)) in step.iter_mut().zip(swept.change.iter().zip(&swept.total)) {
+            if *change <= TOLERANCE * total {
+                *step = 0.0;
             }
         }
         if step.iter().all(|&s| s == 0.0) {

@@ -22,6 +22,11 @@ impl<D: Device> DeviceBackend<D> {
         Self { engine: Engine::new(Arc::new(device)), turn: Arc::default(), threads }
     }
 
+    /// What it runs on.
+    pub fn device(&self) -> &D {
+        self.engine.device()
+    }
+
     /// Equations 8 to 10 for a batch: a0 and the weights w_k of each query.
     ///
     /// # Errors
