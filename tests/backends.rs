@@ -146,12 +146,12 @@ fn generate(shape: &Shape) -> RetrievalData {
     let mut edges = Vec::new();
     let mut passage_entities = vec![Vec::new(); shape.passages];
     let mut occurrences = vec![Vec::new(); shape.entities];
-    for p in 0..shape.passages {
-        for e in 0..shape.entities {
+    for (p, passage_entities) in passage_entities.iter_mut().enumerate() {
+        for (e, occurrences) in occurrences.iter_mut().enumerate() {
             if (e == 0 && n.below(2) == 0) || n.below(5) == 0 {
-                passage_entities[p].push(e as u32);
+                passage_entities.push(e as u32);
                 edges.push((e as u32, (shape.entities + p) as u32, n.unit() + 0.01));
-                occurrences[e].push((p as u32, (1.0 + (1 + n.below(4)) as f64).ln()));
+                occurrences.push((p as u32, (1.0 + (1 + n.below(4)) as f64).ln()));
             }
         }
         if shape.chain && p > 0 {

@@ -2,7 +2,7 @@
 //!
 //! `tests/host_cuda/planted.cu` holds the mistakes; each is launched here and must end in the message that names it.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod host_cuda;
 

@@ -62,7 +62,7 @@ fn graph(entities: usize, passages: usize, isolated: usize, dim: usize) -> Retri
     let mut edges = Vec::new();
     let mut occurrences = vec![Vec::new(); entities];
     let mut passage_entities = vec![Vec::new(); passages + isolated];
-    for p in 0..passages {
+    for (p, passage_entities) in passage_entities.iter_mut().enumerate().take(passages) {
         let mut of: Vec<usize> =
             (0..3).map(|_| 2 + n.below(entities - 2)).chain([0]).chain((p % 2 == 0).then_some(1)).collect();
         of.sort_unstable();
@@ -70,7 +70,7 @@ fn graph(entities: usize, passages: usize, isolated: usize, dim: usize) -> Retri
         for e in of {
             edges.push((e as u32, (entities + p) as u32, 0.05 + n.unit()));
             occurrences[e].push((p as u32, (2.0 + n.below(3) as f64).ln()));
-            passage_entities[p].push(e as u32);
+            passage_entities.push(e as u32);
         }
         if p > 0 {
             edges.push(((entities + p - 1) as u32, (entities + p) as u32, 1.0));
@@ -103,12 +103,15 @@ fn same_ranks(found: &[f32], expected: &[f64]) -> bool {
     ranked.windows(2).all(|pair| expected[pair[0].0 as usize] >= expected[pair[1].0 as usize] - 2e-8)
 }
 
+/// Entity and passage parts of a reset.
+type Column = (Vec<(u32, f64)>, Vec<f32>);
+
 #[test]
 fn pagerank_with_long_rows_and_split_batches() {
     let data = Arc::new(graph(40, 700, 3, 8));
     let (entities, passages) = (40, 703);
     let mut n = Numbers::new(11);
-    let columns: Vec<(Vec<(u32, f64)>, Vec<f32>)> = (0..9)
+    let columns: Vec<Column> = (0..9)
         .map(|q| {
             let entities = if q == 4 { vec![] } else { vec![(q, 0.4 + n.unit()), (q + 9, n.unit()), (39, f64::NAN)] };
             let weights = (0..passages).map(|_| if q == 4 { 0.0 } else { (0.05 * n.unit()) as f32 });

@@ -178,7 +178,7 @@ pub struct HostBuffer {
 impl Drop for HostBuffer {
     fn drop(&mut self) {
         let mut pipes = self.pipes.lock().unwrap_or_else(PoisonError::into_inner);
-        let _ = pipes.tell(&[&[b'f'], &self.id.to_le_bytes()]);
+        let _ = pipes.tell(&[b"f", &self.id.to_le_bytes()]);
     }
 }
 
@@ -305,22 +305,22 @@ impl Device for HostCuda {
         let mut pipes = self.pipes();
         pipes.buffers += 1;
         let id = pipes.buffers;
-        pipes.tell(&[&[b'a'], &id.to_le_bytes(), &(bytes as u64).to_le_bytes()])?;
+        pipes.tell(&[b"a", &id.to_le_bytes(), &(bytes as u64).to_le_bytes()])?;
         Ok(HostBuffer { id, pipes: Arc::clone(&self.pipes) })
     }
 
     fn write(&self, to: &HostBuffer, bytes: &[u8]) -> Result<()> {
-        self.pipes().tell(&[&[b'w'], &to.id.to_le_bytes(), &(bytes.len() as u64).to_le_bytes(), bytes])
+        self.pipes().tell(&[b"w", &to.id.to_le_bytes(), &(bytes.len() as u64).to_le_bytes(), bytes])
     }
 
     fn read(&self, from: &HostBuffer, out: &mut [u8]) -> Result<()> {
         let mut pipes = self.pipes();
-        pipes.ask(&[&[b'r'], &from.id.to_le_bytes(), &(out.len() as u64).to_le_bytes()])?;
+        pipes.ask(&[b"r", &from.id.to_le_bytes(), &(out.len() as u64).to_le_bytes()])?;
         pipes.from.read_exact(out).map_err(|e| Error::work("no answer").with_source(e))
     }
 
     fn zero(&self, buffer: &HostBuffer, bytes: usize) -> Result<()> {
-        self.pipes().tell(&[&[b'z'], &buffer.id.to_le_bytes(), &(bytes as u64).to_le_bytes()])
+        self.pipes().tell(&[b"z", &buffer.id.to_le_bytes(), &(bytes as u64).to_le_bytes()])
     }
 
     fn launch(&self, kernel: Kernel, shape: Shape, args: &[Arg<'_, HostBuffer>]) -> Result<()> {
