@@ -171,6 +171,9 @@ fn row(
     })
 }
 
+/// Entity and passage parts of a reset.
+type Column = (Vec<(u32, f64)>, Vec<f32>);
+
 fn pagerank(gpu: &DeviceBackend<CudaDevice>, cpu: &dyn Backend, copy: f64, quick: bool, rows: &mut Vec<Value>) {
     let sizes: &[usize] = if quick { &[10_000] } else { &[10_000, 200_000, 1_000_000] };
     for &nodes in sizes {
@@ -180,7 +183,7 @@ fn pagerank(gpu: &DeviceBackend<CudaDevice>, cpu: &dyn Backend, copy: f64, quick
         let beside = cpu.load(Arc::clone(&data)).unwrap();
         let (entities, passages) = (data.graph.n_entities(), data.graph.n_passages());
         let mut rng = ChaCha8Rng::seed_from_u64(3);
-        let columns: Vec<(Vec<(u32, f64)>, Vec<f32>)> = (0..1024)
+        let columns: Vec<Column> = (0..1024)
             .map(|_| {
                 let seed = (below(&mut rng, entities) as u32, 1.0);
                 let mut state = rng.next_u64();
