@@ -13,6 +13,14 @@ lint:
     cargo fmt --check
     cargo clippy --all-targets -- -D warnings
 
+# Compiles every kernel for every GPU target and writes the table in kernels/README.md; needs no GPU.
+cuda-check *args:
+    scripts/cuda-check.sh {{args}}
+
+# On a GPU machine without cargo: parity on the device and timings; `just gpu-check build` first, where cargo works.
+gpu-check what="run":
+    scripts/gpu-check.sh {{what}}
+
 demo:
     cargo run --release -- demo
 

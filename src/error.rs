@@ -85,6 +85,18 @@ impl Error {
         self.hint.as_deref()
     }
 
+    /// Message and innermost cause as one sentence, for a note inside other text.
+    pub fn sentence(&self) -> String {
+        let mut cause = std::error::Error::source(self);
+        while let Some(inner) = cause.and_then(std::error::Error::source) {
+            cause = Some(inner);
+        }
+        match cause {
+            Some(cause) => format!("{} ({cause})", self.message),
+            None => self.message.clone(),
+        }
+    }
+
     /// 2 when the request was wrong, 1 when the work failed.
     pub fn exit_code(&self) -> u8 {
         match self.kind {

@@ -1,11 +1,15 @@
 //! One suite for every backend, against the `f64` reference of `math` and against vectors made elsewhere (tests/cases).
 //!
-//! A backend is added in `backends()`; each test runs on all of them.
+//! A backend is added in `backends()`; each test runs on all of them: the CPU with one, two and three workers, the CUDA kernels on the
+//! processor (tests/host_cuda), and CUDA where it is built in and a device answers.
 
-#![allow(clippy::unwrap_used, clippy::needless_range_loop)]
+#![allow(clippy::unwrap_used)]
 
-use std::sync::Arc;
+mod host_cuda;
 
+use std::sync::{Arc, LazyLock};
+
+use livingrag::backend::device::DeviceBackend;
 use livingrag::backend::{
     self, ActivationStore, Backend, Form, Matrix, PassageWeightQuery, PropagationQuery, Reset, RetrievalData, ScanQuery,
 };
@@ -22,11 +26,42 @@ use proptest::prelude::*;
 /// L1 distance to the reference: `f32` state on a vector of mass 1.
 const PPR_L1: f64 = 1e-5;
 
-fn backends() -> Vec<Box<dyn Backend>> {
-    [1, 2, 3]
-        .map(|threads| backend::open(&BackendConfig { kind: BackendKind::Cpu, threads }).unwrap())
-        .into_iter()
-        .collect()
+fn open(kind: BackendKind, threads: u32) -> livingrag::Result<Box<dyn Backend>> {
+    backend::open(&BackendConfig { kind, threads })
+}
+
+/// Started once; a test goes through them in turn.
+fn backends() -> &'static [Box<dyn Backend>] {
+    static ALL: LazyLock<Vec<Box<dyn Backend>>> = LazyLock::new(|| {
+        let mut all: Vec<_> = [1, 2, 3].map(|threads| open(BackendKind::Cpu, threads).unwrap()).into();
+        if let Some(device) = host_cuda::HostCuda::start() {
+            all.push(Box::new(DeviceBackend::new(device, 1)));
+        }
+        match open(BackendKind::Cuda, 1) {
+            Ok(cuda) => all.push(cuda),
+            // Set on machines with a GPU, so that its absence is not taken for success.
+            Err(error) if std::env::var_os("LIVINGRAG_REQUIRE_CUDA").is_some() => panic!("{}", error.report()),
+            Err(_) => {}
+        }
+        all
+    });
+    &ALL
+}
+
+/// `auto` never fails for want of a GPU, and says what it took; `cuda` then fails with one sentence and a cure.
+#[test]
+fn auto_says_what_it_took() {
+    let taken = open(BackendKind::Auto, 1).unwrap().description();
+    match open(BackendKind::Cuda, 1) {
+        Ok(cuda) => assert_eq!((taken.name, taken.note), (cuda.description().name, None)),
+        Err(error) => {
+            let note = taken.note.unwrap();
+            assert_eq!(taken.name, "cpu");
+            assert!(note.starts_with("auto took the CPU, since CUDA cannot be used: "), "{note}");
+            assert!(error.to_string().starts_with("CUDA cannot be used: ") && error.hint().is_some());
+        }
+    }
+    assert_eq!(open(BackendKind::Cpu, 1).unwrap().description().note, None);
 }
 
 /// A small deterministic source of numbers for generated graphs.
@@ -111,12 +146,12 @@ fn generate(shape: &Shape) -> RetrievalData {
     let mut edges = Vec::new();
     let mut passage_entities = vec![Vec::new(); shape.passages];
     let mut occurrences = vec![Vec::new(); shape.entities];
-    for p in 0..shape.passages {
-        for e in 0..shape.entities {
+    for (p, passage_entities) in passage_entities.iter_mut().enumerate() {
+        for (e, occurrences) in occurrences.iter_mut().enumerate() {
             if (e == 0 && n.below(2) == 0) || n.below(5) == 0 {
-                passage_entities[p].push(e as u32);
+                passage_entities.push(e as u32);
                 edges.push((e as u32, (shape.entities + p) as u32, n.unit() + 0.01));
-                occurrences[e].push((p as u32, (1.0 + (1 + n.below(4)) as f64).ln()));
+                occurrences.push((p as u32, (1.0 + (1 + n.below(4)) as f64).ln()));
             }
         }
         if shape.chain && p > 0 {
@@ -260,8 +295,13 @@ fn linking_takes_the_highest_cosine_and_the_lowest_id() {
     }
 }
 
+/// 200, or `PROPTEST_CASES` under tools that slow everything down.
+fn cases() -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(200)
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig { cases: cases(), ..ProptestConfig::default() })]
 
     /// Propagation, passage weights and PageRank of generated graphs, in one batch and alone, on every backend.
     #[test]

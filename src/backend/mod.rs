@@ -4,18 +4,23 @@
 //! files or stores' records. Rows of a batch never influence each other, so results do not depend on how work is batched.
 
 pub mod cpu;
-mod cuda_disabled;
+#[cfg(feature = "cuda")]
+pub mod cuda;
+#[cfg(not(feature = "cuda"))]
+#[path = "cuda_disabled.rs"]
+pub mod cuda;
+pub mod device;
 mod matrix;
 
 use std::sync::Arc;
 
 pub use matrix::Matrix;
 
-use crate::Result;
 use crate::config::{BackendConfig, BackendKind};
 use crate::math::graph::{Graph, WeightedCsr};
 use crate::math::propagation::{Active, Propagated, PropagationParams};
 use crate::math::sparse::SparseVector;
+use crate::{Error, Result};
 
 /// What a backend is, for the manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,6 +31,8 @@ pub struct Description {
     pub device: String,
     /// Worker threads on the host.
     pub threads: usize,
+    /// What a reader of the manifest should know, for example why `auto` did not take CUDA.
+    pub note: Option<String>,
 }
 
 /// Form of propagation (spec 2.3).
@@ -50,6 +57,26 @@ pub struct RetrievalData {
     pub sentences: Matrix,
     /// `[n_entities, dim]`
     pub entities: Matrix,
+}
+
+impl RetrievalData {
+    /// Whether graph and vectors have the same shape.
+    ///
+    /// # Errors
+    /// When they do not.
+    pub(crate) fn check_shapes(&self) -> Result<()> {
+        let graph = &self.graph;
+        let agree = self.passages.rows() == graph.n_passages()
+            && (self.sentences.rows() == graph.n_sentences() || graph.n_sentences() == 0)
+            && (self.entities.rows() == graph.n_entities() || graph.n_entities() == 0)
+            && self.occurrences.rows() == graph.n_entities()
+            && graph.n_nodes() == graph.n_entities() + graph.n_passages();
+        if agree {
+            return Ok(());
+        }
+        Err(Error::work("the index's graph and vectors do not have the same shape")
+            .with_hint("build the index again with `livingrag index`"))
+    }
 }
 
 /// One query of a propagation batch.
@@ -145,6 +172,10 @@ pub trait Backend: Send + Sync {
 
 /// One index on a backend.
 pub trait Corpus: Send + Sync {
+    /// How batches are split to fit the device, in a sentence; `None` where nothing has to be split.
+    fn plan(&self) -> Option<String> {
+        None
+    }
     /// For each row of `queries` the entity of highest cosine (ties: lowest id) and that cosine; `None` without entities.
     fn link(&self, queries: &Matrix) -> Vec<Option<(u32, f32)>>;
     /// Cosines of each query with every passage: one `[n_passages]` a query.
@@ -162,13 +193,22 @@ pub trait Corpus: Send + Sync {
     fn pagerank(&self, damping: f64, batch: &[Reset<'_>]) -> Vec<Option<Vec<f32>>>;
 }
 
-/// Opens the backend a configuration asks for.
+/// Opens the backend a configuration asks for. `auto` takes CUDA where it was built in and a device answers, else the CPU, and the
+/// description's note says why.
 ///
 /// # Errors
-/// `cuda` in a build without it, with what to do instead.
+/// `cuda` without CUDA in the build, without a driver or without a device: one sentence, with what to do instead.
 pub fn open(config: &BackendConfig) -> Result<Box<dyn Backend>> {
+    let threads = config.threads as usize;
     match config.kind {
-        BackendKind::Cuda => cuda_disabled::open(),
-        BackendKind::Auto | BackendKind::Cpu => Ok(Box::new(cpu::Cpu::new(config.threads as usize)?)),
+        BackendKind::Cpu => Ok(Box::new(cpu::Cpu::new(threads)?)),
+        BackendKind::Cuda => cuda::open(threads),
+        BackendKind::Auto => match cuda::open(threads) {
+            Ok(backend) => Ok(backend),
+            Err(error) => {
+                let note = format!("auto took the CPU, since {}", error.sentence());
+                Ok(Box::new(cpu::Cpu::new(threads)?.with_note(note)))
+            }
+        },
     }
 }

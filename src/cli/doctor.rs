@@ -10,6 +10,7 @@ use clap::Args;
 
 use super::{Global, output};
 use crate::Result;
+use crate::backend::cuda;
 
 /// Says what was built, and what this machine has
 #[derive(Debug, Args)]
@@ -27,13 +28,13 @@ pub fn doctor(_args: &DoctorArgs, global: &Global) -> Result<()> {
     let facts = [
         ("livingrag", env!("CARGO_PKG_VERSION").to_owned()),
         ("build", profile.to_owned()),
-        ("features", "none".to_owned()),
+        ("features", if cuda::BUILT { "cuda" } else { "none" }.to_owned()),
         ("target", format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS)),
         ("cpu", cpu_model(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default()).unwrap_or_else(unknown)),
         ("cores", cores.to_string()),
         ("memory", memory_available(&fs::read_to_string("/proc/meminfo").unwrap_or_default()).unwrap_or_else(unknown)),
         ("backend cpu", "available".to_owned()),
-        ("backend cuda", "not built in".to_owned()),
+        ("backend cuda", cuda_device()),
         ("readers", "simulated, recorded".to_owned()),
         ("grounding", "lexical, bernoulli".to_owned()),
         ("threads", threads),
@@ -44,6 +45,17 @@ pub fn doctor(_args: &DoctorArgs, global: &Global) -> Result<()> {
         out.line(&format!("{name:<13} {fact}"))?;
     }
     out.finish()
+}
+
+/// The device CUDA would run on, or why there is none.
+fn cuda_device() -> String {
+    if !cuda::BUILT {
+        return "not built in".to_owned();
+    }
+    match cuda::open(1) {
+        Ok(backend) => backend.description().device,
+        Err(error) => error.sentence(),
+    }
 }
 
 fn unknown() -> String {

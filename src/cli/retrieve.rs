@@ -73,6 +73,9 @@ pub fn retrieve(args: &RetrieveArgs, global: &Global) -> Result<()> {
     let backend: Arc<dyn Backend> = Arc::from(backend::open(&config.backend)?);
     let started = Instant::now();
     let prepared = Prepared::new(index, backend, Vec::new())?;
+    if let Some(plan) = prepared.plan() {
+        output::note(global.quiet, &plan);
+    }
     let n = prepared.index.questions.len();
     let bar = Progress::new("retrieve", n as u64, global.quiet);
     let rows = export::rows(&prepared, &config.retrieve, |done| bar.set(done as u64));

@@ -55,6 +55,9 @@ pub fn run(args: &RunArgs, global: &Global) -> Result<()> {
     let estimate = opened.estimate(&config, &parts)?;
     output::note(global.quiet, &format!("estimate: {estimate}"));
     let session = opened.session(&config)?;
+    if let Some(plan) = session.prepared.plan() {
+        output::note(global.quiet, &plan);
+    }
     if args.dry_run {
         return output::data(&replay::plan(&session, &config, &parts)?.to_toml()?);
     }

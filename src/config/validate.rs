@@ -35,6 +35,9 @@ impl RunConfig {
         }
         for (name, word, instead) in NOT_BUILT {
             if flat.iter().any(|(key, value)| key == name && value.as_str() == Some(word)) {
+                if *name == "backend.kind" && crate::backend::cuda::BUILT {
+                    continue;
+                }
                 return Err(Error::request(format!("{name} = \"{word}\" is not built into this version"))
                     .with_hint(format!("use {instead}")));
             }
@@ -119,7 +122,9 @@ mod tests {
         assert!(complaint(|c| c.generate.kind = GeneratorKind::Gguf).contains("\"gguf\" is not built"));
         assert!(complaint(|c| c.gates.grounding.kind = GroundingKind::Nli).contains("\"nli\" is not built"));
         assert!(complaint(|c| c.judge.kind = JudgeKind::Api).contains("judge.kind = \"api\" is not built"));
-        assert!(complaint(|c| c.backend.kind = BackendKind::Cuda).contains("\"cuda\" is not built"));
+        if !crate::backend::cuda::BUILT {
+            assert!(complaint(|c| c.backend.kind = BackendKind::Cuda).contains("\"cuda\" is not built"));
+        }
     }
 
     #[test]

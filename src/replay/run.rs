@@ -265,7 +265,7 @@ impl Run {
                 requested: config.backend.kind.as_str().into(),
             },
             counters: if timings { self.counters.clone() } else { BTreeMap::new() },
-            notes: meta.notes.iter().chain(&self.notes).cloned().collect(),
+            notes: meta.notes.iter().chain(&self.notes).chain(&backend.note).cloned().collect(),
             started_unix: timings.then_some(self.started_unix),
             finished_unix: timings.then(now_unix),
         })

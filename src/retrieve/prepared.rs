@@ -72,6 +72,11 @@ impl Prepared {
         Ok(Self { index, backend, bases, corpus, lengths, similarities, keep_similarities })
     }
 
+    /// How the backend splits batches to fit its device, in a sentence; `None` where nothing has to be split.
+    pub fn plan(&self) -> Option<String> {
+        self.corpus.plan()
+    }
+
     /// cos(v_a, v_b) of two questions.
     pub fn question_similarity(&self, a: usize, b: usize) -> f32 {
         cpu::dot(self.index.question_vectors.row(a), self.index.question_vectors.row(b))

@@ -1,7 +1,7 @@
 //! The CPU backend: rayon over queries, SIMD within, nothing needed beyond the processor.
 
 mod dense;
-mod pagerank;
+pub mod pagerank;
 mod passage_weight;
 mod propagate;
 mod scan;
@@ -25,6 +25,7 @@ pub use dense::dot;
 /// The CPU with its own pool of workers.
 pub struct Cpu {
     pool: Arc<rayon::ThreadPool>,
+    note: Option<String>,
 }
 
 impl Cpu {
@@ -38,7 +39,14 @@ impl Cpu {
             .thread_name(|i| format!("livingrag-{i}"))
             .build()
             .map_err(|e| Error::work("cannot start the worker threads").with_source(e))?;
-        Ok(Self { pool: Arc::new(pool) })
+        Ok(Self { pool: Arc::new(pool), note: None })
+    }
+
+    /// Says something more in the description.
+    #[must_use]
+    pub fn with_note(mut self, note: String) -> Self {
+        self.note = Some(note);
+        self
     }
 }
 
@@ -57,20 +65,13 @@ impl Backend for Cpu {
             name: "cpu".into(),
             device: format!("{} ({})", std::env::consts::ARCH, simd::Level::detect().as_str()),
             threads: self.pool.current_num_threads(),
+            note: self.note.clone(),
         }
     }
 
     fn load(&self, data: Arc<RetrievalData>) -> Result<Box<dyn Corpus>> {
+        data.check_shapes()?;
         let graph = &data.graph;
-        let agree = data.passages.rows() == graph.n_passages()
-            && (data.sentences.rows() == graph.n_sentences() || graph.n_sentences() == 0)
-            && (data.entities.rows() == graph.n_entities() || graph.n_entities() == 0)
-            && data.occurrences.rows() == graph.n_entities()
-            && graph.n_nodes() == graph.n_entities() + graph.n_passages();
-        if !agree {
-            return Err(Error::work("the index's graph and vectors do not have the same shape")
-                .with_hint("build the index again with `livingrag index`"));
-        }
         let pagerank = pagerank::PageRank::new(&graph.adjacency, graph.n_entities());
         let entities = sieve::Sieve::new(&data.entities);
         Ok(Box::new(CpuCorpus { pool: Arc::clone(&self.pool), pagerank, entities, data, workspaces: Mutex::default() }))

@@ -2,32 +2,81 @@
 //!
 //! Nodes are swept in order (entities, then passages along the chain); x_i ← x_i + ω (r_i + d Σ_j w_ij/deg_j · x_j - x_i). The mass of
 //! nodes without edges is not sent back while iterating: scaling the solution to sum 1 at the end is algebraically the same.
-//! Columns of a block lie side by side (row-major `[nodes, lanes]`), so one neighbour is one contiguous load for all of them.
-//! A column stops when its own change falls below the tolerance and is frozen from then on: its bits do not depend on the others.
-//! Cost per sweep and block: stored entries × lanes × 2 operations; 4·lanes bytes are gathered an entry.
+//! Columns of a block lie side by side (row-major `[nodes, lanes]`, rows on cache lines), so one neighbour is one contiguous load for all
+//! of them; neighbours are fetched ahead. After [`sweeps`] a column stops when a sweep changes it by less than the tolerance and is
+//! frozen from then on: its bits depend on neither the others nor the width of its block. The reset is kept for passages and the few
+//! entities that have one.
+//! Cost per sweep and block: stored entries × lanes × 2 operations; 8 + 4·lanes bytes are read an entry. Memory of a block: 4·lanes bytes a
+//! node and a passage.
 
 use rayon::prelude::*;
 
 use crate::backend::Reset;
 use crate::backend::cpu::simd::Level;
 use crate::math::graph::WeightedCsr;
+use crate::math::pagerank::{relaxation, relaxation_sweeps};
 
-/// Columns of a wide block: one AVX-512 register, two AVX2 ones.
-const WIDE: usize = 16;
-/// ω = 2 / (1 + √(1 - d²)) at d = 0.5, the optimum of a two-coloured graph with that spectral radius.
-fn relaxation(damping: f64) -> f32 {
-    (2.0 / (1.0 + (1.0 - damping * damping).sqrt())) as f32
-}
+/// Columns of a wide block: a neighbour is one cache line.
+pub const WIDE: usize = 16;
 /// A column has converged when a sweep changes it by less than this share of its mass (L1).
 const TOLERANCE: f32 = 3e-7;
+/// Sweeps at which even a damping of 0.99 has converged to the tolerance.
+const MAX_SWEEPS: usize = 1000;
+/// How many entries ahead a neighbour's row is fetched.
+const AHEAD: usize = 12;
+
+/// Sweeps before a column's change is looked at, the last of them included: enough for an error of 1e-6.
+pub fn sweeps(damping: f64) -> usize {
+    relaxation_sweeps(damping, 1e-6).min(MAX_SWEEPS)
+}
+
+/// One stored weight: w_ij / deg_j at column j.
+#[derive(Clone, Copy)]
+struct Entry {
+    column: u32,
+    weight: f32,
+}
 
 /// Transition weights of one graph in `f32`.
 pub struct PageRank {
     offsets: Vec<u32>,
-    columns: Vec<u32>,
-    /// w_ij / deg_j
-    values: Vec<f32>,
+    entries: Vec<Entry>,
     n_entities: usize,
+}
+
+/// A cache line; rows of 16 lanes are one each.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+struct Line([f32; 16]);
+
+// SAFETY: sixteen floats without padding, for which zeros are a value.
+unsafe impl bytemuck::Zeroable for Line {}
+// SAFETY: as above; any bits are a value and nothing points anywhere.
+unsafe impl bytemuck::Pod for Line {}
+
+/// `[rows, L]` zeros that start on a cache line.
+struct Rows(Vec<Line>);
+
+impl Rows {
+    fn zeros<const L: usize>(rows: usize) -> Self {
+        Self(vec![Line([0.0; 16]); (rows * L).div_ceil(16)])
+    }
+
+    fn get<const L: usize>(&self) -> &[[f32; L]] {
+        bytemuck::cast_slice::<Line, f32>(&self.0).as_chunks().0
+    }
+
+    fn get_mut<const L: usize>(&mut self) -> &mut [[f32; L]] {
+        bytemuck::cast_slice_mut::<Line, f32>(&mut self.0).as_chunks_mut().0
+    }
+}
+
+/// Reset vectors of a block: row 0 is zero, then the entities that have one, then all passages.
+struct Resets {
+    rows: Rows,
+    /// Row of each entity.
+    of_entity: Vec<u32>,
+    first_passage: usize,
 }
 
 impl PageRank {
@@ -35,16 +84,10 @@ impl PageRank {
     pub fn new(adjacency: &WeightedCsr<f64>, n_entities: usize) -> Self {
         let n = adjacency.rows();
         let degree: Vec<f64> = (0..n).map(|i| adjacency.row(i).1.iter().sum()).collect();
-        let values = (0..n)
-            .flat_map(|i| {
-                let (columns, weights) = adjacency.row(i);
-                columns.iter().zip(weights).map(|(&j, &w)| (w / degree[j as usize]) as f32).collect::<Vec<_>>()
-            })
-            .collect();
+        let entries = adjacency.shape.indices.iter().zip(&adjacency.values);
         Self {
             offsets: adjacency.shape.offsets.iter().map(|&o| o as u32).collect(),
-            columns: adjacency.shape.indices.clone(),
-            values,
+            entries: entries.map(|(&j, &w)| Entry { column: j, weight: (w / degree[j as usize]) as f32 }).collect(),
             n_entities,
         }
     }
@@ -69,36 +112,53 @@ impl PageRank {
         blocks.into_iter().flatten().collect()
     }
 
-    fn block<const L: usize>(&self, damping: f64, batch: &[Reset<'_>]) -> Vec<Option<Vec<f32>>> {
-        let n = self.n_nodes();
-        let mut r = vec![[0f32; L]; n];
-        let mut mass = [0f32; L];
+    /// Scaled resets and which lanes have one.
+    fn resets<const L: usize>(&self, batch: &[Reset<'_>]) -> (Resets, [bool; L]) {
+        let clean = |v: f64| if v.is_finite() && v > 0.0 { v } else { 0.0 };
+        let mut of_entity = vec![0u32; self.n_entities];
+        let mut used = 0;
+        for &(e, _) in batch.iter().flat_map(|reset| reset.entities) {
+            let row = &mut of_entity[e as usize];
+            if *row == 0 {
+                used += 1;
+                *row = used;
+            }
+        }
+        let first_passage = used as usize + 1;
+        let mut rows = Rows::zeros::<L>(first_passage + self.n_nodes() - self.n_entities);
+        let r = rows.get_mut::<L>();
+        let mut alive = [false; L];
         for (lane, reset) in batch.iter().enumerate() {
-            let clean = |v: f64| if v.is_finite() && v > 0.0 { v } else { 0.0 };
             // Scaled to sum 1 in f64 first, so that f32 neither overflows nor underflows.
             let sum = reset.entities.iter().map(|&(_, v)| clean(v)).sum::<f64>()
                 + reset.passages.iter().map(|&v| clean(f64::from(v))).sum::<f64>();
             if sum > 0.0 && sum.is_finite() {
                 for &(e, v) in reset.entities {
-                    r[e as usize][lane] = (clean(v) / sum) as f32;
+                    r[of_entity[e as usize] as usize][lane] = (clean(v) / sum) as f32;
                 }
-                for (row, &v) in r[self.n_entities..].iter_mut().zip(reset.passages) {
+                for (row, &v) in r[first_passage..].iter_mut().zip(reset.passages) {
                     row[lane] = (clean(f64::from(v)) / sum) as f32;
                 }
-                mass[lane] = 1.0;
+                alive[lane] = true;
             }
         }
-        let mut x = r.clone();
-        sweep_until_converged(Level::detect(), self, damping, &r, &mut x, mass);
+        (Resets { rows, of_entity, first_passage }, alive)
+    }
+
+    fn block<const L: usize>(&self, damping: f64, batch: &[Reset<'_>]) -> Vec<Option<Vec<f32>>> {
+        let (resets, alive) = self.resets::<L>(batch);
+        let mut x = Rows::zeros::<L>(self.n_nodes());
+        solve_at(Level::detect(), self, damping, &resets, x.get_mut::<L>(), alive);
+        let x = &x.get::<L>()[..self.n_nodes()];
         let mut totals = [0f64; L];
-        for row in &x {
+        for row in x {
             for (total, &v) in totals.iter_mut().zip(row) {
                 *total += f64::from(v);
             }
         }
         (0..batch.len())
             .map(|lane| {
-                (mass[lane] > 0.0).then(|| {
+                alive[lane].then(|| {
                     x[self.n_entities..].iter().map(|row| (f64::from(row[lane]) / totals[lane]) as f32).collect()
                 })
             })
@@ -106,43 +166,85 @@ impl PageRank {
     }
 }
 
-/// Sweeps at which even a damping of 0.99 has converged to the tolerance.
-const MAX_SWEEPS: usize = 1000;
+/// Asks for a row before it is needed.
+#[inline(always)]
+fn fetch<const L: usize>(row: &[f32; L]) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint that reads nothing, part of every x86-64 processor.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(row.as_ptr().cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = row;
+}
+
+/// Change and mass of each lane in one sweep.
+struct Swept<const L: usize> {
+    change: [f32; L],
+    total: [f32; L],
+}
+
+/// One sweep over all nodes; `step` is ω for a lane that still moves, 0 for one that is frozen. `TRACK` adds up change and mass.
+#[inline(always)]
+fn sweep<const L: usize, const TRACK: bool>(
+    g: &PageRank,
+    d: f32,
+    resets: &Resets,
+    x: &mut [[f32; L]],
+    step: &[f32; L],
+) -> Swept<L> {
+    let r = resets.rows.get::<L>();
+    let mut swept = Swept { change: [0.0; L], total: [0.0; L] };
+    let mut start = 0;
+    for (i, &end) in g.offsets.iter().skip(1).enumerate() {
+        let mut walked = [0f32; L];
+        let end = end as usize;
+        for (at, entry) in g.entries[start..end].iter().enumerate() {
+            if let Some(later) = g.entries.get(start + at + AHEAD) {
+                fetch(&x[later.column as usize]);
+            }
+            let xj = &x[entry.column as usize];
+            for l in 0..L {
+                walked[l] += entry.weight * xj[l];
+            }
+        }
+        start = end;
+        let row = match i.checked_sub(g.n_entities) {
+            None => resets.of_entity[i] as usize,
+            Some(p) => resets.first_passage + p,
+        };
+        let (ri, xi) = (&r[row], &mut x[i]);
+        for l in 0..L {
+            let moved = step[l] * (ri[l] + d * walked[l] - xi[l]);
+            xi[l] += moved;
+            if TRACK {
+                swept.change[l] += moved.abs();
+                swept.total[l] += xi[l];
+            }
+        }
+    }
+    swept
+}
 
 #[inline(always)]
-fn sweeps_body<const L: usize>(g: &PageRank, damping: f64, r: &[[f32; L]], x: &mut [[f32; L]], mass: [f32; L]) {
-    let omega = relaxation(damping);
-    let d = damping as f32;
-    // ω for a lane that still moves, 0 for one that is frozen.
-    let mut step = mass.map(|m| if m > 0.0 { omega } else { 0.0 });
-    for _ in 0..MAX_SWEEPS {
-        let mut change = [0f32; L];
-        let mut total = [0f32; L];
-        for i in 0..r.len() {
-            let mut walked = [0f32; L];
-            let range = g.offsets[i] as usize..g.offsets[i + 1] as usize;
-            for (&j, &w) in g.columns[range.clone()].iter().zip(&g.values[range]) {
-                let xj = &x[j as usize];
-                for l in 0..L {
-                    walked[l] += w * xj[l];
-                }
-            }
-            let xi = &mut x[i];
-            for l in 0..L {
-                let moved = step[l] * (r[i][l] + d * walked[l] - xi[l]);
-                xi[l] += moved;
-                change[l] += moved.abs();
-                total[l] += xi[l];
+fn solve_body<const L: usize>(g: &PageRank, damping: f64, resets: &Resets, x: &mut [[f32; L]], alive: [bool; L]) {
+    let (omega, d) = (relaxation(damping) as f32, damping as f32);
+    let mut step = alive.map(|a| if a { omega } else { 0.0 });
+    if !alive.contains(&true) {
+        return;
+    }
+    for _ in 1..sweeps(damping) {
+        sweep::<L, false>(g, d, resets, x, &step);
+    }
+    for _ in sweeps(damping)..=MAX_SWEEPS {
+        let swept = sweep::<L, true>(g, d, resets, x, &step);
+        for (step, (change, total)) in step.iter_mut().zip(swept.change.iter().zip(&swept.total)) {
+            if *change <= TOLERANCE * total {
+                *step = 0.0;
             }
         }
-        let mut running = false;
-        for l in 0..L {
-            if change[l] <= TOLERANCE * total[l] {
-                step[l] = 0.0;
-            }
-            running |= step[l] != 0.0;
-        }
-        if !running {
+        if step.iter().all(|&s| s == 0.0) {
             break;
         }
     }
@@ -150,31 +252,31 @@ fn sweeps_body<const L: usize>(g: &PageRank, damping: f64, r: &[[f32; L]], x: &m
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-fn sweeps_avx2<const L: usize>(g: &PageRank, damping: f64, r: &[[f32; L]], x: &mut [[f32; L]], mass: [f32; L]) {
-    sweeps_body(g, damping, r, x, mass);
+fn solve_avx2<const L: usize>(g: &PageRank, damping: f64, resets: &Resets, x: &mut [[f32; L]], alive: [bool; L]) {
+    solve_body(g, damping, resets, x, alive);
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx2")]
-fn sweeps_avx512<const L: usize>(g: &PageRank, damping: f64, r: &[[f32; L]], x: &mut [[f32; L]], mass: [f32; L]) {
-    sweeps_body(g, damping, r, x, mass);
+fn solve_avx512<const L: usize>(g: &PageRank, damping: f64, resets: &Resets, x: &mut [[f32; L]], alive: [bool; L]) {
+    solve_body(g, damping, resets, x, alive);
 }
 
-fn sweep_until_converged<const L: usize>(
+fn solve_at<const L: usize>(
     level: Level,
     g: &PageRank,
     damping: f64,
-    r: &[[f32; L]],
+    resets: &Resets,
     x: &mut [[f32; L]],
-    mass: [f32; L],
+    alive: [bool; L],
 ) {
     match level {
         // SAFETY: `Level::detect` found these instructions on this processor.
         #[cfg(target_arch = "x86_64")]
-        Level::Avx512 => unsafe { sweeps_avx512(g, damping, r, x, mass) },
+        Level::Avx512 => unsafe { solve_avx512(g, damping, resets, x, alive) },
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
-        Level::Avx2 => unsafe { sweeps_avx2(g, damping, r, x, mass) },
-        _ => sweeps_body(g, damping, r, x, mass),
+        Level::Avx2 => unsafe { solve_avx2(g, damping, resets, x, alive) },
+        _ => solve_body(g, damping, resets, x, alive),
     }
 }

@@ -1,0 +1,70 @@
+// The k best scores of each row, ties by ascending id, NaN last; -0 counts as 0. With k = 1 this is linking (argmax).
+//
+// In: scores [rows, n]. Out: ids [rows, k], best first, NONE where a row is shorter than k.
+// Two launches: every tile of TOPK_TILE scores names its k best, then one block a row merges the tiles' candidates. Both take the best
+// k times, each time the best among those ranked after the last one; keys are integers, so the order of comparisons is free.
+#include "common.cuh"
+
+#define TOPK_TILE 2048u
+
+// grid (tiles, rows)
+KERNEL topk_tile_f32(
+    const float* scores,  // [rows, n]
+    u32 n,
+    u32 k,
+    u64* keys,            // [rows, tiles, k]
+    u32* ids)             // [rows, tiles, k]
+{
+    __shared__ u64 tile[TOPK_TILE];
+    __shared__ Ranked scratch[32];
+    const u32 first = blockIdx.x * TOPK_TILE;
+    const u32 length = min(TOPK_TILE, n - first);
+    const float* row = scores + (size_t)blockIdx.y * n + first;
+    for (u32 i = threadIdx.x; i < length; i += blockDim.x) tile[i] = order_key_f32(row[i] + 0.0f);
+    __syncthreads();
+    const size_t out = ((size_t)blockIdx.y * gridDim.x + blockIdx.x) * k;
+    Ranked last = nothing();
+    for (u32 place = 0; place < k; ++place) {
+        Ranked mine = nothing();
+        if (place < length) {
+            for (u32 i = threadIdx.x; i < length; i += blockDim.x) {
+                const Ranked candidate = Ranked{tile[i], first + i};
+                if ((place == 0 || before(last, candidate)) && before(candidate, mine)) mine = candidate;
+            }
+            last = block_best(mine, scratch);
+        } else {
+            last = nothing();
+        }
+        if (threadIdx.x == 0) {
+            keys[out + place] = last.key;
+            ids[out + place] = last.id;
+        }
+    }
+}
+
+// grid (rows)
+KERNEL topk_merge_f32(
+    const u64* keys,  // [rows, count]
+    const u32* ids,   // [rows, count], NONE where there is no candidate
+    u32 count,
+    u32 k,
+    u32* best)        // [rows, k]
+{
+    __shared__ Ranked scratch[32];
+    keys += (size_t)blockIdx.x * count;
+    ids += (size_t)blockIdx.x * count;
+    Ranked last = nothing();
+    for (u32 place = 0; place < k; ++place) {
+        Ranked mine = nothing();
+        for (u32 i = threadIdx.x; i < count; i += blockDim.x) {
+            const Ranked candidate = Ranked{keys[i], ids[i]};
+            if ((place == 0 || before(last, candidate)) && before(candidate, mine)) mine = candidate;
+        }
+        last = block_best(mine, scratch);
+        if (threadIdx.x == 0) best[(size_t)blockIdx.x * k + place] = last.id;
+        if (last.id == NONE) {
+            for (u32 i = place + threadIdx.x; i < k; i += blockDim.x) best[(size_t)blockIdx.x * k + i] = NONE;
+            break;
+        }
+    }
+}
