@@ -1,7 +1,7 @@
 //! livingrag replays question streams through Graph-RAG systems that learn from their own verified reasoning, and measures them.
 //!
 //! The folders are the pipeline; imports go down this list only (see ARCHITECTURE.md):
-//! `cli` → `config` → `report` → `analyse` → `replay` → `trace` → `gates` → `generate` → `experience` → `retrieve`
+//! `cli` → `config` → `report` → `analyse` → `sweep` → `replay` → `trace` → `gates` → `generate` → `experience` → `retrieve`
 //! → `index` → `dataset` → `backend` → `math`.
 
 pub mod analyse;
@@ -19,6 +19,7 @@ pub mod math;
 pub mod replay;
 pub mod report;
 pub mod retrieve;
+pub mod sweep;
 pub mod text;
 pub mod trace;
 

@@ -14,6 +14,8 @@ mod report;
 mod retrieve;
 mod run;
 mod session;
+mod status;
+mod sweep;
 
 use std::process::ExitCode;
 
@@ -55,6 +57,8 @@ enum Command {
     Index(index::IndexArgs),
     Retrieve(retrieve::RetrieveArgs),
     Run(run::RunArgs),
+    Sweep(sweep::SweepArgs),
+    Status(status::StatusArgs),
     Report(report::ReportArgs),
     Compare(compare::CompareArgs),
     Dataset(dataset::DatasetArgs),
@@ -87,6 +91,8 @@ fn dispatch(cli: &Cli) -> Result<()> {
         Command::Index(args) => index::index(args, global),
         Command::Retrieve(args) => retrieve::retrieve(args, global),
         Command::Run(args) => run::run(args, global),
+        Command::Sweep(args) => sweep::sweep(args, global),
+        Command::Status(args) => status::status(args, global),
         Command::Report(args) => report::report(args, global),
         Command::Compare(args) => compare::compare(args, global),
         Command::Dataset(args) => dataset::dataset(args, global),

@@ -4,6 +4,8 @@
 //! answer if and only if all gold passages were given, or by a seeded coin where none are known. It looks at nothing
 //! beyond its own request, and at the scaffold only through the length of the prompt. Token counts are estimates.
 
+use rayon::prelude::*;
+
 use super::answer::ANSWER_MARKER;
 use super::{Generator, LlmStatus, PromptPassage, Request, Response, Usage, coin, contain};
 use crate::Result;
@@ -125,7 +127,7 @@ impl Generator for SimulatedReader {
     }
 
     fn generate(&self, batch: &[Request]) -> Result<Vec<Response>> {
-        Ok(batch.iter().map(|request| self.respond(request)).collect())
+        Ok(batch.par_iter().map(|request| self.respond(request)).collect())
     }
 }
 
