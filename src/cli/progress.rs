@@ -155,7 +155,8 @@ mod tests {
 
     #[test]
     fn a_plain_line_says_what_is_done_and_what_is_left() {
-        let line = |done, total, seconds| plain_line("run", done, total, time_left(done, total, Duration::from_secs(seconds)));
+        let line =
+            |done, total, seconds| plain_line("run", done, total, time_left(done, total, Duration::from_secs(seconds)));
         assert_eq!(line(250, 1000, 10), "run: 250 of 1000 (25 %), 30 s left");
         assert_eq!(line(1, 21, 10), "run: 1 of 21 (4 %), 3 min 20 s left");
         assert_eq!(line(1, 751, 10), "run: 1 of 751 (0 %), 2 h 5 min left");

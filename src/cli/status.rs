@@ -32,7 +32,9 @@ pub fn status(args: &StatusArgs, _global: &Global) -> Result<()> {
     for folder in &args.results {
         let found = look::status(folder)?;
         let title = folder.display().to_string();
-        output::data(text::render(&if args.runs { by_run(&title, &found) } else { by_dataset(&title, &found) }).trim_end())?;
+        output::data(
+            text::render(&if args.runs { by_run(&title, &found) } else { by_dataset(&title, &found) }).trim_end(),
+        )?;
         for failed in &found.failed {
             output::data(&format!("failed: {} after {} queries: {}", failed.run_id, failed.after, failed.error))?;
         }

@@ -40,9 +40,11 @@ pub enum Again {
 /// All runs of a dataset advance together, and what is equal in several of them is done once; every run's files are those of the run
 /// done alone. Processes that work in one results folder share the runs.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  livingrag sweep configs/sweeps/ablation.toml --dataset data/mine=configs/presets/musique.toml\n  \
+#[command(
+    after_help = "Examples:\n  livingrag sweep configs/sweeps/ablation.toml --dataset data/mine=configs/presets/musique.toml\n  \
                         livingrag sweep mine.toml --dry-run\n  livingrag sweep mine.toml --resume --rerun failed\n  \
-                        livingrag sweep mine.toml --slurm 8 && sbatch results/mine.sbatch")]
+                        livingrag sweep mine.toml --slurm 8 && sbatch results/mine.sbatch"
+)]
 pub struct SweepArgs {
     /// The sweep file
     #[arg(value_name = "SWEEP")]
@@ -121,7 +123,10 @@ pub fn sweep(args: &SweepArgs, global: &Global) -> Result<()> {
     }
     check_memory(&estimates)?;
     if sweep.merge_into(&folder, shard, None)? {
-        output::note(global.quiet, "the sweep has other runs than when it was begun; runs that it had before stay as they are");
+        output::note(
+            global.quiet,
+            "the sweep has other runs than when it was begun; runs that it had before stay as they are",
+        );
     }
 
     let options = Options {
@@ -208,8 +213,11 @@ fn refuse_to_overwrite(folder: &Path, sweep: &SweepManifest) -> Result<()> {
         return Ok(());
     }
     let all = sweep.runs.len();
-    Err(Error::request(format!("{} holds a sweep: {finished} of {all} runs are finished, {begun} begun", folder.display()))
-        .with_hint("go on with it: --resume; do runs again: --rerun; or choose another --out folder"))
+    Err(Error::request(format!(
+        "{} holds a sweep: {finished} of {all} runs are finished, {begun} begun",
+        folder.display()
+    ))
+    .with_hint("go on with it: --resume; do runs again: --rerun; or choose another --out folder"))
 }
 
 /// Refuses what will not fit: groups are done one after the other, but all are opened before.

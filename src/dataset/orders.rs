@@ -93,9 +93,8 @@ fn groups(
         let hops: Vec<Vec<String>> = questions.iter().map(|q| q.hops.clone()).collect();
         return Ok(components(&hops));
     }
-    let similarity = similarity.ok_or_else(|| {
-        without_vectors(spec, "questions with single-hop ids or question vectors; here are neither")
-    })?;
+    let similarity = similarity
+        .ok_or_else(|| without_vectors(spec, "questions with single-hop ids or question vectors; here are neither"))?;
     Ok(like_groups(questions.len(), similarity))
 }
 

@@ -239,8 +239,7 @@ pub fn answer(session: &Session, runs: &[Run], steps: Vec<Step>) -> (Vec<Answere
 fn ask(session: &Session, runs: &[Run], steps: &[Step], members: &[usize]) -> Result<Vec<Response>> {
     let Some(&first) = members.first() else { return Ok(Vec::new()) };
     let reader = &runs[steps[first].run].parts.reader;
-    let batch: Vec<Request> =
-        members.par_iter().map(|&i| request(session, &runs[steps[i].run], &steps[i])).collect();
+    let batch: Vec<Request> = members.par_iter().map(|&i| request(session, &runs[steps[i].run], &steps[i])).collect();
     let responses = reader.generate(&batch)?;
     if responses.len() != batch.len() {
         return Err(Error::work(format!(

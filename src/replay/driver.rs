@@ -61,10 +61,7 @@ pub fn advance_each(session: &Session, runs: &mut [Run]) -> Option<(Advanced, Ve
             session.shared.release(question);
         }
     }
-    Some((
-        Advanced { done: runs.iter().map(Run::done).sum(), total: runs.iter().map(Run::total).sum() },
-        failures,
-    ))
+    Some((Advanced { done: runs.iter().map(Run::done).sum(), total: runs.iter().map(Run::total).sum() }, failures))
 }
 
 /// Computes the next block of every unfinished run. `None` when all are finished.

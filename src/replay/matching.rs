@@ -75,8 +75,7 @@ pub fn match_block(session: &Session, run: &Run, place: usize, block: &[usize]) 
         .iter()
         .map(|step| {
             let seen = &store.all()[..step.visible];
-            let query =
-                seen.iter().map(|e| session.question_cosine(step.question, e.question.at())).collect();
+            let query = seen.iter().map(|e| session.question_cosine(step.question, e.question.at())).collect();
             let template = match wants_scaffold && config.experience.lambda > 0.0 {
                 true => seen
                     .iter()

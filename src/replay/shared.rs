@@ -170,9 +170,8 @@ mod tests {
         let key = |a: &str, b: &str| KeyBuilder::default().text(a).text(b).finish();
         assert_ne!(key("ab", "c"), key("a", "bc"));
         assert_eq!(key("ab", "c"), key("ab", "c"));
-        let numbers = |a: &[u64], b: &[u64]| {
-            KeyBuilder::default().numbers(a.iter().copied()).numbers(b.iter().copied()).finish()
-        };
+        let numbers =
+            |a: &[u64], b: &[u64]| KeyBuilder::default().numbers(a.iter().copied()).numbers(b.iter().copied()).finish();
         assert_ne!(numbers(&[1], &[2, 3]), numbers(&[1, 2], &[3]));
     }
 

@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use rayon::prelude::*;
 
+use crate::Error;
 use crate::backend::{Hit, ScanQuery};
 use crate::config::{ActivationScale, Method};
 use crate::experience::fuse::new_above_threshold;
@@ -30,7 +31,6 @@ use crate::replay::matching::share;
 use crate::replay::run::Run;
 use crate::replay::session::Session;
 use crate::trace::row::{ActivationCell, ClaimCell, ExperienceRow, MatchCell, PassageCell, SeedCell, TraceRow};
-use crate::Error;
 
 /// What is known of one candidate before commits.
 struct Prospect {
@@ -175,9 +175,8 @@ fn ground(
                 let mut concerned: Vec<usize> = members.iter().map(|&(r, _)| r).collect();
                 concerned.dedup();
                 failures.push(Failure { run: first, error });
-                failures.extend(
-                    concerned.into_iter().skip(1).map(|run| Failure { run, error: Error::work(text.clone()) }),
-                );
+                failures
+                    .extend(concerned.into_iter().skip(1).map(|run| Failure { run, error: Error::work(text.clone()) }));
                 continue;
             }
         };

@@ -146,13 +146,19 @@ impl Reader {
     }
 
     fn wrong(&mut self, name: &str, found: Placed<'_>, expected: &str) {
-        let hint = KEYS.iter().find(|(key, _)| *key == name).map_or(String::new(), |(key, what)| format!("{key}: {what}"));
+        let hint =
+            KEYS.iter().find(|(key, _)| *key == name).map_or(String::new(), |(key, what)| format!("{key}: {what}"));
         let hint = if hint.is_empty() { "docs/sweeps.md describes the file".to_owned() } else { hint };
         self.problem(found.at, format!("{name} = {}, expected {expected}", load::show(found.value)), hint);
     }
 
     fn sweep(&mut self, places: &DeTable<'_>, values: &toml::Table) -> SweepFile {
-        let mut file = SweepFile { methods: vec![Method::Living], orders: vec!["file".into()], seeds: vec![0], ..SweepFile::default() };
+        let mut file = SweepFile {
+            methods: vec![Method::Living],
+            orders: vec!["file".into()],
+            seeds: vec![0],
+            ..SweepFile::default()
+        };
         for (name, at, found) in entries(places, values) {
             match name {
                 "name" => file.name = self.name(found),
@@ -226,7 +232,13 @@ impl Reader {
         }
     }
 
-    fn each<T>(&mut self, name: &str, found: Placed<'_>, expected: &str, read: impl Fn(&toml::Value) -> Option<T>) -> Vec<T> {
+    fn each<T>(
+        &mut self,
+        name: &str,
+        found: Placed<'_>,
+        expected: &str,
+        read: impl Fn(&toml::Value) -> Option<T>,
+    ) -> Vec<T> {
         let mut out = Vec::new();
         for item in self.items(name, found) {
             match read(item.value) {
@@ -255,7 +267,9 @@ impl Reader {
 
     fn seeds(&mut self, name: &str, found: Placed<'_>) -> Vec<u64> {
         let Some(key) = keys::find("seed") else { return Vec::new() };
-        self.each(name, found, &key.expected(), |v| v.as_integer().filter(|_| key.accepts(v)).and_then(|n| u64::try_from(n).ok()))
+        self.each(name, found, &key.expected(), |v| {
+            v.as_integer().filter(|_| key.accepts(v)).and_then(|n| u64::try_from(n).ok())
+        })
     }
 
     /// The tables of `[[name]]`, each with a name for messages.
@@ -300,9 +314,8 @@ impl Reader {
         for (key, at, value) in entries(places, values) {
             match key {
                 "dataset" if !value.value.is_table() => {
-                    exclusion.datasets = self.one_or_more("exclude.dataset", value, "a dataset folder", |v| {
-                        v.as_str().map(str::to_owned)
-                    });
+                    exclusion.datasets = self
+                        .one_or_more("exclude.dataset", value, "a dataset folder", |v| v.as_str().map(str::to_owned));
                 }
                 "method" => {
                     exclusion.methods = self.one_or_more("exclude.method", value, "a method", |v| {
@@ -485,15 +498,27 @@ experience.beta = 0.3
         let cases = [
             ("name = 'x'\nmethod = ['living']\n", "line 2, column 1: unknown key `method`", "under [set]"),
             ("name = 'x'\nmehtods = ['living']\n", "unknown key `mehtods`", "did you mean `methods`?"),
-            ("name = 'x'\nmethods = ['liveing']\n", "line 2, column 12: methods = \"liveing\", expected one of `vanilla`", "methods: a list"),
+            (
+                "name = 'x'\nmethods = ['liveing']\n",
+                "line 2, column 12: methods = \"liveing\", expected one of `vanilla`",
+                "methods: a list",
+            ),
             ("name = 'x'\nmethods = []\n", "methods = a list, expected a list with at least one value", ""),
             ("name = 'x'\norders = ['shuffle']\n", "orders = \"shuffle\", expected `file`, `shuffle:<seed>`", ""),
             ("name = 'x'\nseeds = [-1]\n", "seeds = -1, expected a whole number", ""),
             ("name = 'a b'\n", "name = \"a b\", expected letters", ""),
             ("methods = ['living']\n", "`name` is missing", "results/mine"),
-            ("name = 'x'\n[grid]\nexperience.topk = [1]\n", "line 3, column 12: unknown key `experience.topk`", "`experience.top_k`"),
+            (
+                "name = 'x'\n[grid]\nexperience.topk = [1]\n",
+                "line 3, column 12: unknown key `experience.topk`",
+                "`experience.top_k`",
+            ),
             ("name = 'x'\n[grid]\nexperience.top_k = 1\n", "experience.top_k = 1, expected a list", ""),
-            ("name = 'x'\n[grid]\nexperience.alpha = [0.5, 1.5]\n", "line 3, column 26: experience.alpha = 1.5, expected a number from 0 to 1", "equation 7"),
+            (
+                "name = 'x'\n[grid]\nexperience.alpha = [0.5, 1.5]\n",
+                "line 3, column 26: experience.alpha = 1.5, expected a number from 0 to 1",
+                "equation 7",
+            ),
             ("name = 'x'\n[grid]\nseed = [1]\n", "`seed` does not stand here", "by seeds"),
             ("name = 'x'\n[set]\ndataset.path = 'a'\n", "`dataset.path` does not stand here", "[[dataset]]"),
             ("name = 'x'\n[set]\nreplay = 1\n", "replay = 1, expected a section", "lag"),
@@ -508,7 +533,10 @@ experience.beta = 0.3
             let found = SweepFile::parse("s.toml", text).unwrap_err();
             assert_eq!(found.exit_code(), 2);
             let found = found.report();
-            assert!(found.contains("s.toml, line ") && found.contains(message) && found.contains(hint), "{text}\n{found}");
+            assert!(
+                found.contains("s.toml, line ") && found.contains(message) && found.contains(hint),
+                "{text}\n{found}"
+            );
         }
     }
 }

@@ -150,11 +150,7 @@ fn lock_file(sweep: &Path, name: &str) -> Result<(File, PathBuf)> {
     fs::create_dir_all(&folder).map_err(|e| Error::io("create", &folder, e))?;
     let path = folder.join(name);
     // Never removed: a lock on a file that is gone would exclude nobody.
-    let file = OpenOptions::new()
-        .create(true)
-        .append(true)
-        .open(&path)
-        .map_err(|e| Error::io("open", &path, e))?;
+    let file = OpenOptions::new().create(true).append(true).open(&path).map_err(|e| Error::io("open", &path, e))?;
     Ok((file, path))
 }
 

@@ -86,7 +86,8 @@ fn excludes(exclusion: &Exclusion, dataset: &Path, config: &RunConfig, flat: &[(
     fn any<T: PartialEq>(list: &[T], value: &T) -> bool {
         list.is_empty() || list.contains(value)
     }
-    let named = |name: &String| Path::new(name) == dataset || dataset.file_name().is_some_and(|last| last == name.as_str());
+    let named =
+        |name: &String| Path::new(name) == dataset || dataset.file_name().is_some_and(|last| last == name.as_str());
     // A whole number in the file is as good as a fraction: 1 excludes 1.0.
     let number = |v: &toml::Value| v.as_float().or_else(|| v.as_integer().map(|n| n as f64));
     let equal = |a: &toml::Value, b: &toml::Value| a == b || number(a).is_some_and(|x| number(b) == Some(x));
@@ -94,9 +95,10 @@ fn excludes(exclusion: &Exclusion, dataset: &Path, config: &RunConfig, flat: &[(
         && any(&exclusion.methods, &config.method)
         && any(&exclusion.orders, &config.order)
         && any(&exclusion.seeds, &config.seed)
-        && exclusion.keys.iter().all(|(key, values)| {
-            flat.iter().any(|(name, value)| name == key && values.iter().any(|v| equal(v, value)))
-        })
+        && exclusion
+            .keys
+            .iter()
+            .all(|(key, values)| flat.iter().any(|(name, value)| name == key && values.iter().any(|v| equal(v, value))))
 }
 
 /// The runs of a sweep.
@@ -106,8 +108,9 @@ fn excludes(exclusion: &Exclusion, dataset: &Path, config: &RunConfig, flat: &[(
 pub fn plan(file: &SweepFile, more_datasets: &[DatasetEntry], sets: &[String]) -> Result<Plan> {
     let datasets: Vec<&DatasetEntry> = file.datasets.iter().chain(more_datasets).collect();
     if datasets.is_empty() {
-        return Err(Error::request(format!("the sweep {:?} names no dataset", file.name))
-            .with_hint("add [[dataset]] with a path to the file, or --dataset data/mine=configs/presets/musique.toml"));
+        return Err(Error::request(format!("the sweep {:?} names no dataset", file.name)).with_hint(
+            "add [[dataset]] with a path to the file, or --dataset data/mine=configs/presets/musique.toml",
+        ));
     }
     let mut over = Flat::new();
     for set in sets {
@@ -147,7 +150,11 @@ pub fn plan(file: &SweepFile, more_datasets: &[DatasetEntry], sets: &[String]) -
                 continue;
             }
             if !seen.insert(format!("{config:?}")) {
-                if changed.len() < point.len() { storeless += 1 } else { twice += 1 }
+                if changed.len() < point.len() {
+                    storeless += 1
+                } else {
+                    twice += 1
+                }
                 continue;
             }
             let key = format!("{:?} {:?} {:?}", config.dataset, config.index, config.backend);
@@ -188,12 +195,14 @@ fn text(path: &Path) -> Result<toml::Value> {
 }
 
 /// Settings, seed, order, method, the last one fastest: neighbours in the list share most.
-fn every<'a>(points: &'a [Settings], file: &'a SweepFile) -> impl Iterator<Item = (&'a Settings, u64, &'a str, Method)> {
+fn every<'a>(
+    points: &'a [Settings],
+    file: &'a SweepFile,
+) -> impl Iterator<Item = (&'a Settings, u64, &'a str, Method)> {
     points.iter().flat_map(move |point| {
         file.seeds.iter().flat_map(move |&seed| {
-            let of_order = move |order: &'a String| {
-                file.methods.iter().map(move |&method| (point, seed, order.as_str(), method))
-            };
+            let of_order =
+                move |order: &'a String| file.methods.iter().map(move |&method| (point, seed, order.as_str(), method));
             file.orders.iter().flat_map(of_order)
         })
     })
@@ -219,7 +228,9 @@ mod tests {
 
     #[test]
     fn a_grid_is_every_combination() {
-        let plan = planned("orders = ['file', 'reverse']\n[[dataset]]\npath = 'a'\n[grid]\nexperience.beta = [0.1, 0.2]\nexperience.top_k = [1, 2]\n");
+        let plan = planned(
+            "orders = ['file', 'reverse']\n[[dataset]]\npath = 'a'\n[grid]\nexperience.beta = [0.1, 0.2]\nexperience.top_k = [1, 2]\n",
+        );
         let found = labels(&plan);
         assert_eq!(found.len(), 8);
         assert_eq!(found[..3], ["living file 0 K1 b0.1", "living reverse 0 K1 b0.1", "living file 0 K2 b0.1"]);
@@ -283,7 +294,9 @@ mod tests {
 
     #[test]
     fn an_index_of_its_own_is_a_group_of_its_own() {
-        let plan = planned("[[dataset]]\npath = 'a'\n[grid]\nindex.annotations = ['file', 'none']\nexperience.top_k = [1, 2]\n");
+        let plan = planned(
+            "[[dataset]]\npath = 'a'\n[grid]\nindex.annotations = ['file', 'none']\nexperience.top_k = [1, 2]\n",
+        );
         assert_eq!(plan.groups.iter().map(|g| g.runs.len()).collect::<Vec<_>>(), [2, 2]);
     }
 

@@ -83,7 +83,9 @@ mod tests {
     #[test]
     fn patterns() {
         let id = "2wiki-living-shuffle1-s0-44613bf30633";
-        for yes in ["living", "2wiki-living-shuffle1-s0-44613bf30633", "*living*", "2wiki-*-s0-*", "2wiki-??ving-*", "*", ""] {
+        for yes in
+            ["living", "2wiki-living-shuffle1-s0-44613bf30633", "*living*", "2wiki-*-s0-*", "2wiki-??ving-*", "*", ""]
+        {
             assert!(fits(yes, id), "{yes}");
         }
         for no in ["linear", "living*", "*living", "2wiki-?ving-*", "?"] {
