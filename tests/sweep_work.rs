@@ -192,7 +192,8 @@ fn each_distinct_piece_of_work_is_done_once() {
     assert_eq!(requests, work.requests.asked);
     assert!(columns > 2 * work.ppr_columns && requests > 2 * work.requests.done, "{columns} {requests} {work:?}");
     // Every store belongs to one run, so all its scans are distinct: one a query for matching, one for novelty where there is a gate.
-    let per_run = |c: &RunConfig| u64::from(c.method.has_store()) + u64::from(c.method.has_store() && c.method != Method::NoGate);
+    let per_run =
+        |c: &RunConfig| u64::from(c.method.has_store()) + u64::from(c.method.has_store() && c.method != Method::NoGate);
     let queries = work.queries / configs.len() as u64;
     assert_eq!(work.store_scans, configs.iter().map(per_run).sum::<u64>() * queries);
     // And the files are the same.

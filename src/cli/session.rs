@@ -58,9 +58,7 @@ impl Opened {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             n => n as usize,
         };
-        // A recording answers without a call.
-        let asks = !parts.simulated && parts.reader.name() != "recorded";
-        let estimate = estimate(config, &self.index.meta, mean, asks, threads);
+        let estimate = estimate(config, &self.index.meta, mean, parts.asks(), threads);
         estimate.check_memory(available_memory())?;
         Ok(estimate)
     }

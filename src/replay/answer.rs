@@ -179,7 +179,9 @@ pub fn answer(session: &Session, runs: &[Run], steps: Vec<Step>) -> (Vec<Answere
         let asked = ask(session, runs, &steps, &missing);
         let mut take = |members: &[usize], responses: Vec<Response>| {
             for (&i, response) in members.iter().zip(responses) {
-                let usd = cost_usd(&response.usage, &runs[steps[i].run].parts.prices).unwrap_or(0.0);
+                let parts = &runs[steps[i].run].parts;
+                // What no model was asked cost nothing, whatever its tokens would have cost.
+                let usd = if parts.asks() { cost_usd(&response.usage, &parts.prices).unwrap_or(0.0) } else { 0.0 };
                 session.shared.count(|work| {
                     work.requests.done += 1;
                     work.usd += usd;

@@ -1,6 +1,6 @@
 //! Before the answer: which experiences a query sees, the fused activation, the scaffold (equations 7–13), and retrieval.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -124,8 +124,15 @@ pub fn match_block(session: &Session, run: &Run, place: usize, block: &[usize]) 
     steps
 }
 
+/// A retrieval still to be computed: the question and its seeds in order.
+struct Job {
+    key: Key,
+    question: usize,
+    seeds: Vec<(u32, f64)>,
+}
+
 /// What one graph retrieval depends on: settings, question, and the exact seeds in their order.
-fn job(settings: &str, question: usize, seeds: &[(u32, f64)]) -> Key {
+fn job_key(settings: &str, question: usize, seeds: &[(u32, f64)]) -> Key {
     KeyBuilder::default()
         .text(settings)
         .numbers([question as u64].into_iter())
@@ -156,35 +163,35 @@ pub fn retrieve(session: &Session, runs: &[Run], steps: &mut [Step]) -> u64 {
 
         let settings = key(&config);
         let mut known: BTreeMap<Key, Arc<Retrieved>> = BTreeMap::new();
-        let mut jobs: BTreeMap<Key, usize> = BTreeMap::new();
-        let mut seeds: Vec<(usize, Key, Vec<(u32, f64)>)> = Vec::new();
+        let mut jobs: Vec<Job> = Vec::new();
+        let mut waiting: BTreeSet<Key> = BTreeSet::new();
         let mut place: Vec<Key> = Vec::new();
         for &i in &fused {
             let step = of(i);
             let own = &session.prepared.bases[step.question].seeds;
             let order = step.fused.as_ref().map(|a0| seed_order(own, a0)).unwrap_or_default();
-            let job = job(&settings, step.question, &order);
-            place.push(job);
-            if known.contains_key(&job) || jobs.contains_key(&job) {
+            let key = job_key(&settings, step.question, &order);
+            place.push(key);
+            if known.contains_key(&key) || waiting.contains(&key) {
                 continue;
             }
             // Fusion may leave the seeds as they were, for example with beta = 0.
             let same = if order == *own { session.linear(&config, &[step.question]).pop() } else { None };
-            match same.or_else(|| session.shared.retrievals.get(step.question, &job)) {
+            match same.or_else(|| session.shared.retrievals.get(step.question, &key)) {
                 Some(retrieved) => {
-                    known.insert(job, retrieved);
+                    known.insert(key, retrieved);
                 }
                 None => {
-                    jobs.insert(job, seeds.len());
-                    seeds.push((step.question, job, order));
+                    waiting.insert(key);
+                    jobs.push(Job { key, question: step.question, seeds: order });
                 }
             }
         }
         let batch: Vec<GraphQuery<'_>> =
-            seeds.iter().map(|(question, _, seeds)| GraphQuery { question: *question, seeds }).collect();
+            jobs.iter().map(|job| GraphQuery { question: job.question, seeds: &job.seeds }).collect();
         computed += batch.len() as u64;
-        for ((question, job, _), retrieved) in seeds.iter().zip(session.prepared.graph(&config, &batch)) {
-            known.insert(*job, session.shared.retrievals.put(*question, *job, retrieved));
+        for (job, retrieved) in jobs.iter().zip(session.prepared.graph(&config, &batch)) {
+            known.insert(job.key, session.shared.retrievals.put(job.question, job.key, retrieved));
         }
         let seeded = graph.iter().filter(|&&i| !session.prepared.bases[of(i).question].seeds.is_empty()).count();
         session.shared.count(|work| work.retrievals.asked += seeded as u64);
@@ -194,7 +201,7 @@ pub fn retrieve(session: &Session, runs: &[Run], steps: &mut [Step]) -> u64 {
             .iter()
             .zip(dense)
             .chain(linear.iter().zip(base))
-            .chain(fused.iter().zip(place.iter().filter_map(|job| known.get(job).map(Arc::clone))));
+            .chain(fused.iter().zip(place.iter().filter_map(|key| known.get(key).map(Arc::clone))));
         let results: Vec<(usize, Arc<Retrieved>)> = results.map(|(&i, r)| (i, r)).collect();
         for (i, retrieved) in results {
             steps[i].retrieved = retrieved;

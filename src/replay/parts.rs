@@ -117,6 +117,13 @@ impl Parts {
     }
 }
 
+impl Parts {
+    /// Whether a model is asked, rather than gold data or a recording.
+    pub fn asks(&self) -> bool {
+        !self.simulated && self.reader.name() != "recorded"
+    }
+}
+
 /// Everything besides the request that decides an answer. The seed belongs to it only where answers are drawn by it.
 fn reader_key(config: &RunConfig) -> String {
     let (g, settings) = (&config.generate, model_settings(config));

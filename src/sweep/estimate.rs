@@ -52,8 +52,7 @@ pub fn group(group: &Group, selected: &[usize], in_step: usize) -> Option<GroupE
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             n => n as usize,
         };
-        let asks = !run.parts.simulated && run.parts.reader.name() != "recorded";
-        estimate(config, &group.index.meta, mean, asks, threads)
+        estimate(config, &group.index.meta, mean, run.parts.asks(), threads)
     };
     let mut out = GroupEstimate {
         dataset: group.dataset.name.clone(),
