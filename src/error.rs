@@ -40,12 +40,17 @@ impl Error {
 
     /// An operating-system error while doing `action` (for example "read") on `path`.
     ///
-    /// A missing file is a wrong request; anything else is failed work.
+    /// A place that is missing, taken, of the wrong sort, forbidden or not UTF-8 is a wrong request; anything else is failed work.
     pub fn io(action: &str, path: &Path, source: std::io::Error) -> Self {
+        use std::io::ErrorKind as Io;
         let kind = match source.kind() {
-            std::io::ErrorKind::NotFound | std::io::ErrorKind::IsADirectory | std::io::ErrorKind::NotADirectory => {
-                ErrorKind::Request
-            }
+            Io::NotFound
+            | Io::AlreadyExists
+            | Io::IsADirectory
+            | Io::NotADirectory
+            | Io::PermissionDenied
+            | Io::InvalidData
+            | Io::ReadOnlyFilesystem => ErrorKind::Request,
             _ => ErrorKind::Work,
         };
         Self {

@@ -1,8 +1,8 @@
 //! livingrag replays question streams through Graph-RAG systems that learn from their own verified reasoning, and measures them.
 //!
 //! The folders are the pipeline; imports go down this list only (see ARCHITECTURE.md):
-//! `cli` → `config` → `report` → `analyse` → `sweep` → `replay` → `trace` → `gates` → `generate` → `experience` → `retrieve`
-//! → `index` → `dataset` → `backend` → `math`.
+//! `cli` → `config` → `report` → `analyse` → `sweep` → `replay` → `trace` → `gates` → `llm` → `generate` → `experience`
+//! → `retrieve` → `index` → `dataset` → `backend` → `math`.
 
 pub mod analyse;
 pub mod backend;
@@ -15,6 +15,7 @@ pub mod gates;
 pub mod generate;
 pub mod ids;
 pub mod index;
+pub mod llm;
 pub mod math;
 pub mod replay;
 pub mod report;

@@ -2,6 +2,8 @@
 //!
 //! A backend is added in `backends()`; each test runs on all of them.
 
+#![allow(clippy::unwrap_used)]
+
 use std::sync::Arc;
 
 use livingrag::backend::{

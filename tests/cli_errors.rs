@@ -127,8 +127,13 @@ fn too_many_threads() {
 fn help_of_every_command() {
     let sandbox = Sandbox::new();
     assert_snapshot!("help", sandbox.run(&["--help"]));
-    for command in ["demo", "index", "retrieve", "run", "sweep", "status", "report", "compare", "dataset", "doctor"] {
+    for command in
+        ["demo", "index", "retrieve", "run", "sweep", "status", "report", "compare", "cache", "dataset", "doctor"]
+    {
         assert_snapshot!(format!("help_{command}"), sandbox.run(&[command, "--help"]));
+    }
+    for command in ["stats", "export", "import", "prune"] {
+        assert_snapshot!(format!("help_cache_{command}"), sandbox.run(&["cache", command, "--help"]));
     }
     for command in ["inspect", "texts"] {
         assert_snapshot!(format!("help_dataset_{command}"), sandbox.run(&["dataset", command, "--help"]));

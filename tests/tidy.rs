@@ -136,3 +136,36 @@ fn the_checks_see_what_they_should() {
     let found = paths("run `src/lib.rs`, then docs/x.md. Not src/<name>.rs, nor data/mine; --path=tests/a.rs");
     assert_eq!(found.into_iter().collect::<Vec<_>>(), ["docs/x.md", "src/lib.rs", "tests/a.rs"]);
 }
+
+/// Every equation of the paper is named in ARCHITECTURE.md's table, and every function named there exists.
+#[test]
+fn the_table_of_equations_is_complete_and_true() {
+    let text = fs::read_to_string(repository().join("ARCHITECTURE.md")).unwrap();
+    let table: Vec<&str> = text
+        .lines()
+        .skip_while(|line| *line != "## Where each equation lives")
+        .skip(1)
+        .take_while(|line| !line.starts_with("## "))
+        .filter(|line| line.starts_with("| "))
+        .collect();
+    let first_column: String = table.iter().filter_map(|line| line.split('|').nth(1)).collect();
+    for n in 1..=28 {
+        assert!(first_column.contains(&format!("({n})")), "equation ({n}) is not in the table");
+    }
+    let mut checked = 0;
+    for name in table.iter().flat_map(|line| line.split('`').skip(1).step_by(2)).filter(|name| name.contains("::")) {
+        let parts: Vec<&str> = name.split("::").collect();
+        let (item, path) = parts.split_last().unwrap();
+        // The longest prefix of the path that is a module file; a type may stand between module and function.
+        let file = (1..=path.len()).rev().find_map(|n| {
+            let module = repository().join("src").join(path[..n].join("/"));
+            [module.with_extension("rs"), module.join("mod.rs")].into_iter().find(|f| f.is_file())
+        });
+        let file = file.unwrap_or_else(|| panic!("{name}: no such module"));
+        let code = fs::read_to_string(&file).unwrap();
+        let defined = [format!("fn {item}"), format!("struct {item}"), format!("trait {item}")];
+        assert!(defined.iter().any(|d| code.contains(d.as_str())), "{name}: not in {}", file.display());
+        checked += 1;
+    }
+    assert!(checked > 20, "only {checked} functions were found in the table");
+}

@@ -6,7 +6,17 @@ use crate::trace::reader::Run;
 
 /// Everything alarming about a run, a sentence each.
 pub fn alarms(run: &Run) -> Vec<String> {
-    [constant_ranking(run), no_entities(run), failed_calls(run)].into_iter().flatten().collect()
+    [constant_vectors(run), constant_ranking(run), no_entities(run), failed_calls(run)].into_iter().flatten().collect()
+}
+
+/// All vectors of a kind are equal: an encoder that failed, or a placeholder.
+fn constant_vectors(run: &Run) -> Option<String> {
+    let manifest = run.manifest.as_ref().filter(|m| !m.index.constant_vectors.is_empty())?;
+    Some(format!(
+        "{}: all vectors of {} are equal, so similarity says nothing there and rankings do not depend on the question",
+        manifest.run_id,
+        manifest.index.constant_vectors.join(", ")
+    ))
 }
 
 /// Every query was given the same passages: constant embeddings, or an encoder that does not fit the index.
@@ -75,6 +85,16 @@ mod tests {
             m.dataset.passages = 1;
         }
         assert!(alarms(&same).is_empty());
+    }
+
+    /// pitfall 9: constant embeddings.
+    #[test]
+    fn constant_vectors_raise_an_alarm() {
+        let mut constant = run(2);
+        if let Some(m) = constant.manifest.as_mut() {
+            m.index.constant_vectors = vec!["passages".into(), "questions".into()];
+        }
+        assert!(alarms(&constant)[0].contains("all vectors of passages, questions are equal"));
     }
 
     /// pitfall 2: no entity at all, and a word is said.

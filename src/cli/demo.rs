@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::run::replay_all;
-use super::{Global, output, session};
+use super::{Global, check_out_folder, output, session};
 use crate::config::{Method, RunConfig};
 use crate::replay::{Opened, Parts, Run};
 use crate::trace::atomic;
@@ -45,6 +45,7 @@ const CONFIG: &str = include_str!("../../configs/demo.toml");
 
 /// Runs the demo.
 pub fn demo(args: &DemoArgs, global: &Global) -> Result<()> {
+    check_out_folder(&args.out)?;
     let data = args.out.join("data");
     for (name, bytes) in DATA.iter().chain(&MORE_DATA) {
         let path = data.join(name);

@@ -3,6 +3,7 @@
 //! In: arguments. Out: data on standard output, everything else on standard error, and an exit code: 0 done, 1 the work
 //! failed, 2 the request was wrong. One file a command; each turns its arguments into a checked request before it works.
 
+mod cache;
 mod compare;
 mod dataset;
 mod demo;
@@ -17,11 +18,12 @@ mod session;
 mod status;
 mod sweep;
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::Result;
+use crate::{Error, Result};
 
 /// The command line.
 #[derive(Debug, Parser)]
@@ -61,6 +63,7 @@ enum Command {
     Status(status::StatusArgs),
     Report(report::ReportArgs),
     Compare(compare::CompareArgs),
+    Cache(cache::CacheArgs),
     Dataset(dataset::DatasetArgs),
     Doctor(doctor::DoctorArgs),
 }
@@ -95,9 +98,19 @@ fn dispatch(cli: &Cli) -> Result<()> {
         Command::Status(args) => status::status(args, global),
         Command::Report(args) => report::report(args, global),
         Command::Compare(args) => compare::compare(args, global),
+        Command::Cache(args) => cache::cache(args, global),
         Command::Dataset(args) => dataset::dataset(args, global),
         Command::Doctor(args) => doctor::doctor(args, global),
     }
+}
+
+/// Refuses an `--out` folder that is something else, before any work is done for it.
+fn check_out_folder(out: &Path) -> Result<()> {
+    if out.exists() && !out.is_dir() {
+        return Err(Error::request(format!("--out {} is a file, and results go into a folder", out.display()))
+            .with_hint("choose another --out folder"));
+    }
+    Ok(())
 }
 
 impl Global {

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 
-use super::{Global, output};
+use super::{Global, check_out_folder, output};
 use crate::{Result, report};
 
 /// What a table is written as.
@@ -49,6 +49,7 @@ pub fn report(args: &ReportArgs, global: &Global) -> Result<()> {
         (Some(out), _) => out.clone(),
         (None, first) => first.map(|p| p.join("report")).unwrap_or_default(),
     };
+    check_out_folder(&out)?;
     let formats = args.format.iter().map(|f| match f {
         Format::Md => report::Format::Markdown,
         Format::Csv => report::Format::Csv,

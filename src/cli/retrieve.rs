@@ -15,6 +15,7 @@ use crate::config::RunConfig;
 use crate::index::files;
 use crate::retrieve::recall::RecallSummary;
 use crate::retrieve::{Prepared, export};
+use crate::trace::row::RetrieveRow;
 use crate::trace::writer;
 use crate::{Error, Result};
 
@@ -56,16 +57,20 @@ pub fn retrieve(args: &RetrieveArgs, global: &Global) -> Result<()> {
         return Err(Error::request(format!("{} exists already", args.out.display()))
             .with_hint("remove it or choose another --out file"));
     }
+    if let Some(folder) = args.out.parent().filter(|f| !f.as_os_str().is_empty() && !f.is_dir()) {
+        return Err(Error::request(format!("--out {}: there is no folder {}", args.out.display(), folder.display()))
+            .with_hint("make the folder first, or choose another --out file"));
+    }
+    if config.retrieve.length_b != 0.0 {
+        return Err(Error::request("retrieve.length_b needs the passages' lengths, which an index does not hold")
+            .with_hint("use `livingrag run` for length normalisation, or leave retrieve.length_b at 0"));
+    }
     let index = Arc::new(files::open(&args.index)?);
     for note in &index.meta.notes {
         output::warning(note);
     }
     output::note(global.quiet, &index.meta.summary());
     let backend: Arc<dyn Backend> = Arc::from(backend::open(&config.backend)?);
-    if config.retrieve.length_b != 0.0 {
-        return Err(Error::request("retrieve.length_b needs the passages' lengths, which an index does not hold")
-            .with_hint("use `livingrag run` for length normalisation, or leave retrieve.length_b at 0"));
-    }
     let started = Instant::now();
     let prepared = Prepared::new(index, backend, Vec::new())?;
     let n = prepared.index.questions.len();
@@ -73,11 +78,8 @@ pub fn retrieve(args: &RetrieveArgs, global: &Global) -> Result<()> {
     let rows = export::rows(&prepared, &config.retrieve, |done| bar.set(done as u64));
     bar.finish();
     let took = started.elapsed();
-    if let Some(first) = rows.first()
-        && rows.len() > 1
-        && rows.iter().all(|r| r.passages.iter().map(|p| p.passage).eq(first.passages.iter().map(|p| p.passage)))
-    {
-        output::warning("every question has the same ranking; the vectors may be constant");
+    if ranked_alike(&rows, prepared.index.meta.counts.passages) {
+        output::warning("every question has the same ranking; the vectors are constant or of another encoder");
     }
     writer::write_rows(&args.out, &rows)?;
     let recall = RecallSummary::of(rows.iter().zip(&prepared.index.questions).filter_map(|(row, indexed)| {
@@ -95,4 +97,12 @@ pub fn retrieve(args: &RetrieveArgs, global: &Global) -> Result<()> {
         ),
     );
     output::data(&args.out.display().to_string())
+}
+
+/// Whether different questions all have one ranking although there are passages to choose from.
+fn ranked_alike(rows: &[RetrieveRow], passages: usize) -> bool {
+    let ranking = |row: &RetrieveRow| row.passages.iter().map(|p| p.passage).collect::<Vec<_>>();
+    passages > 1
+        && rows.iter().any(|row| row.question != rows[0].question)
+        && rows.iter().all(|row| ranking(row) == ranking(&rows[0]))
 }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::progress::Progress;
-use super::{Global, output, session};
+use super::{Global, check_out_folder, output, session};
 use crate::Result;
 use crate::config::RunConfig;
 use crate::replay::{self, Opened, Parts, Run, Session};
@@ -49,6 +49,7 @@ impl RunArgs {
 pub fn run(args: &RunArgs, global: &Global) -> Result<()> {
     let config = args.config(global)?;
     config.validate()?;
+    check_out_folder(&args.out)?;
     let parts = Parts::new(&config)?;
     let opened = session::open(&config, &args.out, global)?;
     let estimate = opened.estimate(&config, &parts)?;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use clap::{Args, ValueEnum};
 
 use super::progress::Progress;
-use super::{Global, output, session};
+use super::{Global, check_out_folder, output, session};
 use crate::replay::estimate::available_memory;
 use crate::replay::parts::PartsPool;
 use crate::report::table::{Column, Table, Value};
@@ -86,6 +86,7 @@ type Selected = (Group, Vec<usize>);
 
 /// Does the sweep.
 pub fn sweep(args: &SweepArgs, global: &Global) -> Result<()> {
+    check_out_folder(&args.out)?;
     let shard = args.shard.as_deref().map(str::parse::<Shard>).transpose()?;
     let file = SweepFile::read(&args.sweep)?;
     let datasets: Vec<_> = args.datasets.iter().map(|d| dataset_argument(d)).collect();
@@ -217,7 +218,7 @@ fn refuse_to_overwrite(folder: &Path, sweep: &SweepManifest) -> Result<()> {
         "{} holds a sweep: {finished} of {all} runs are finished, {begun} begun",
         folder.display()
     ))
-    .with_hint("go on with it: --resume; do runs again: --rerun; or choose another --out folder"))
+    .with_hint("go on with it: add --resume; do runs again: --rerun; or choose another --out folder"))
 }
 
 /// Refuses what will not fit: groups are done one after the other, but all are opened before.

@@ -234,6 +234,8 @@ macro_rules! names {
 
 names! {
     AnnotationSource { File => "file", None => "none" }
+    PassagePrefix { Index => "index", None => "none" }
+    EntityText { Exact => "exact", Trim => "trim" }
     AdjacentPassages { All => "all", SameDocument => "same_document", None => "none" }
     Propagation { Bfs => "bfs", Matrix => "matrix" }
     TemplateSimilarity { Auto => "auto", Embedding => "embedding", Tokens => "tokens" }

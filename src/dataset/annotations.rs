@@ -289,13 +289,7 @@ impl<'a> Line<'a> {
             let error = self.error(format!(
                 "entity \"{surface}\" is said to stand at {start}..{end}, but there stands \"{there}\""
             ));
-            let hint = if self.unit == "passage" {
-                "offsets count code points of the annotated text; these may be annotations of another corpus, or of the texts \
-                 with (or without) the \"{i}:\" prefix, which index.passage_prefix = \"index\" | \"none\" chooses"
-            } else {
-                "offsets count code points of the question; these may be annotations of other questions"
-            };
-            return Err(error.with_hint(hint));
+            return Err(error.with_hint(self.other_text()));
         }
         Ok(Some(Span { text: surface, label, start, end }))
     }
@@ -305,7 +299,17 @@ impl<'a> Line<'a> {
             self.error(format!("{what} starts at {start} and ends before, at {end}"))
         } else {
             self.error(format!("{what} ends at {end}, past the text's end at {}", text.len()))
-                .with_hint("offsets count Unicode code points, not bytes, of the text that was annotated")
+                .with_hint(self.other_text())
+        }
+    }
+
+    /// What may be wrong when a span does not fit its text.
+    fn other_text(&self) -> &'static str {
+        if self.unit == "passage" {
+            "offsets count Unicode code points, not bytes; these may be annotations of another corpus, or of the texts with (or \
+             without) the \"{i}:\" prefix, which index.passage_prefix = \"index\" | \"none\" chooses"
+        } else {
+            "offsets count Unicode code points, not bytes; these may be annotations of other questions"
         }
     }
 }

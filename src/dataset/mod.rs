@@ -144,7 +144,8 @@ impl Dataset {
     pub fn open(folder: &Path) -> Result<Self> {
         if !folder.is_dir() {
             let why = if folder.exists() { "is a file; a dataset is a folder" } else { "does not exist" };
-            return Err(Error::request(format!("the dataset folder {} {why}", folder.display())));
+            return Err(Error::request(format!("the dataset folder {} {why}", folder.display()))
+                .with_hint("docs/datasets.md says what a dataset folder holds; data/demo is one"));
         }
         let settings = Settings::read(folder)?;
         let Files { kind, questions, corpus } = recognise::files(folder, &settings)?;
@@ -163,7 +164,8 @@ impl Dataset {
             (Kind::MuSiQue, _) => musique::read(&questions)?,
         };
         if parsed.questions.is_empty() {
-            return Err(Error::request(format!("{} holds no question", questions.path.display())));
+            return Err(Error::request(format!("{} holds no question", questions.path.display()))
+                .with_hint("a dataset is a stream of one question or more"));
         }
 
         let fingerprint = fingerprint([Some(&questions), corpus.as_ref()].into_iter().flatten());

@@ -33,6 +33,15 @@ pub(crate) fn files(folder: &Path, settings: &Settings) -> Result<Files> {
         Some(kind) => named(kind, folder, settings, &names)?,
         None => unnamed(folder, settings, &names)?,
     };
+    for (key, name) in [("questions", &settings.questions), ("corpus", &settings.corpus)] {
+        if let Some(name) = name.as_ref().filter(|name| !folder.join(name).exists()) {
+            return Err(Error::request(format!(
+                "{}: {key} = \"{name}\" names a file that does not exist",
+                folder.join(FILE).display()
+            ))
+            .with_hint(format!("{} holds {}", folder.display(), listed(&names))));
+        }
+    }
     let read = |path: &PathBuf| Source::read(path, Layout::of(path));
     let corpus = corpus.as_ref().map(read).transpose()?;
     let questions = read(&questions)?;
@@ -156,13 +165,15 @@ fn only_file(folder: &Path, names: &[String]) -> Result<PathBuf> {
 }
 
 fn unrecognised(folder: &Path, names: &[String]) -> Error {
-    let found = if names.is_empty() { "no .json or .jsonl file".to_owned() } else { names.join(", ") };
-    Error::request(format!("{} is no dataset folder that is recognised; it holds {found}", folder.display())).with_hint(
-        format!(
+    Error::request(format!("{} is no dataset folder that is recognised; it holds {}", folder.display(), listed(names)))
+        .with_hint(format!(
             "expected questions.json and chunks.json (linearrag), <n>.json and <n>_corpus.json (hipporag), or one official \
              hotpotqa, 2wiki or musique file; else name kind and files in {FILE}"
-        ),
-    )
+        ))
+}
+
+fn listed(names: &[String]) -> String {
+    if names.is_empty() { "no .json or .jsonl file".to_owned() } else { names.join(", ") }
 }
 
 /// The official kinds by the fields of the first record.
@@ -189,7 +200,8 @@ fn by_content(questions: &Source) -> Result<Kind> {
             if fields.is_empty() { "no fields".to_owned() } else { format!("the fields {}", fields.join(", ")) }
         ))
         .with_hint(format!(
-            "musique has question_decomposition, hotpotqa and 2wiki have context and supporting_facts; else say kind = … in {FILE}"
+            "musique has question_decomposition, hotpotqa and 2wiki have context and supporting_facts; questions.json needs \
+             chunks.json beside it (linearrag), <n>.json needs <n>_corpus.json (hipporag); else say kind = … in {FILE}"
         )))
     }
 }

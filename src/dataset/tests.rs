@@ -276,7 +276,7 @@ fn errors_say_what_is_wrong_and_what_would_cure_it() {
         ),
         (
             &[q, c, ("dataset.toml", "kind = \"linearrag\"\nquestions = \"none.json\"")],
-            "error: cannot read DIR/none.json\n  caused by: No such file",
+            "error: DIR/dataset.toml: questions = \"none.json\" names a file that does not exist\nhint: DIR holds chunks.json",
         ),
         (&[q, c, ("dataset.toml", "corpus = \"chunks.json\"")], "error: DIR/dataset.toml names files but no kind"),
         (

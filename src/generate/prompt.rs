@@ -61,7 +61,7 @@ impl PromptTemplate {
 
     fn parse(text: &str, name: &str) -> Result<Self> {
         let file: PromptFile = toml::from_str(text).map_err(|e| {
-            Error::request(format!("{name} is not a prompt file")).with_source(e).with_hint(
+            Error::request(format!("{name} is not a prompt file: {}", e.message())).with_hint(
                 "a prompt file has the sections system, user, passage and scaffold; see configs/prompts/reader.toml",
             )
         })?;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::backend::{Matrix, RetrievalData};
 use crate::config::{AnnotationSource, EntityText, PassagePrefix};
 use crate::dataset::annotations::{self, PassageAnnotation, QuestionAnnotation};
-use crate::dataset::texts::{TextKind, index_texts};
+use crate::dataset::texts::{TextKind, cut_note, index_texts};
 use crate::dataset::vectors::{self, VectorTable};
 use crate::dataset::{ANNOTATIONS_FILE, Dataset, Note, QUESTION_ENTITIES_FILE};
 use crate::index::graph::{self, entity_text};
@@ -59,6 +59,8 @@ struct VectorReader<'a> {
     folder: &'a Path,
     notes: Vec<Note>,
     encoder: Option<(String, usize, Option<usize>, &'static str)>,
+    /// Kinds whose vectors are all equal.
+    constant: Vec<String>,
 }
 
 impl VectorReader<'_> {
@@ -73,19 +75,18 @@ impl VectorReader<'_> {
         let (table, notes) = vectors::read_with_notes(&path)?;
         self.notes.extend(notes);
         if table.is_constant() {
-            self.notes.push(Note {
-                code: "constant_vectors",
-                text: format!("{}: all texts have the same vector, so every ranking is the same", path.display()),
-            });
+            self.constant.push(kind.to_owned());
         }
         match &self.encoder {
             None => self.encoder = Some((table.encoder.clone(), table.dim, table.truncated_at_tokens, kind)),
             Some((encoder, dim, _, first)) if *encoder != table.encoder || *dim != table.dim => {
+                let (found, before) = match *encoder == table.encoder {
+                    true => (format!("{} numbers wide", table.dim), format!("{dim}")),
+                    false => (format!("of encoder {:?}", table.encoder), format!("of {encoder:?}")),
+                };
                 return Err(Error::request(format!(
-                    "{}: vectors are {:?} with {} numbers, but those of the {first} are {encoder:?} with {dim}",
-                    path.display(),
-                    table.encoder,
-                    table.dim
+                    "{}: the vectors are {found}, those of the {first} are {before}",
+                    path.display()
                 ))
                 .with_hint("all vectors of an index must come from one encoder; make the odd file again"));
             }
@@ -124,7 +125,23 @@ impl VectorReader<'_> {
                  `livingrag dataset texts <dir>`",
             ));
         }
+        if let Some(limit) = table.truncated_at_tokens {
+            let file = format!("embeddings/{kind}.parquet");
+            self.notes.extend(cut_note(&file, texts.iter().copied(), limit).map(|(_, note)| note));
+        }
         Ok(Matrix::new(table.dim, data))
+    }
+
+    /// What should be said about vectors that are all equal.
+    fn constant_note(&self) -> Option<Note> {
+        (!self.constant.is_empty()).then(|| Note {
+            code: "constant_vectors",
+            text: format!(
+                "all texts have the same vector in the vectors of {}: similarity says nothing there, and rankings do not \
+                 depend on the question",
+                self.constant.join(", ")
+            ),
+        })
     }
 }
 
@@ -190,6 +207,13 @@ pub fn texts(dataset: &Dataset, options: &IndexOptions) -> Result<Texts> {
 /// # Errors
 /// Missing or contradictory annotations and vectors; each names its file.
 pub fn build(dataset: &Dataset, options: &IndexOptions) -> Result<Index> {
+    if dataset.passages.is_empty() {
+        return Err(Error::request(format!(
+            "the dataset {} holds no passage, so there is nothing to retrieve from",
+            dataset.folder.display()
+        ))
+        .with_hint("a stream of questions alone can be inspected; add its corpus, for example in hipporag's shape"));
+    }
     let (inputs, fingerprint) = fingerprint(dataset, options)?;
     let Annotated { texts, question_texts, passages, mentions, mut notes } = annotated(dataset, options)?;
     let titles: Vec<Option<&str>> = dataset.passages.iter().map(|p| p.title.as_deref()).collect();
@@ -202,7 +226,7 @@ pub fn build(dataset: &Dataset, options: &IndexOptions) -> Result<Index> {
     }
     let (questions, question_entities) = index_questions(dataset, &mentions, options);
 
-    let mut reader = VectorReader { folder: &dataset.folder, notes: Vec::new(), encoder: None };
+    let mut reader = VectorReader { folder: &dataset.folder, notes: Vec::new(), encoder: None, constant: Vec::new() };
     let passage_vectors = reader.rows("passages", &as_views(&texts))?;
     let question_vectors = reader.rows("questions", &as_views(&question_texts))?;
     let empty = Matrix::new(passage_vectors.dim(), Vec::new());
@@ -226,6 +250,7 @@ pub fn build(dataset: &Dataset, options: &IndexOptions) -> Result<Index> {
     let occurrences = occurrences::count(&graph.entities, &texts)?;
 
     notes.append(&mut reader.notes);
+    notes.extend(reader.constant_note());
     let (encoder, dim, truncated_at_tokens, _) = reader.encoder.unwrap_or_default();
     let meta = IndexMeta {
         version: INDEX_VERSION,
@@ -248,6 +273,7 @@ pub fn build(dataset: &Dataset, options: &IndexOptions) -> Result<Index> {
         },
         inputs,
         files: BTreeMap::new(),
+        constant_vectors: reader.constant,
         notes: notes.into_iter().map(|n| n.text).collect(),
     };
     Ok(Index {

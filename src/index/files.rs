@@ -15,7 +15,7 @@ use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde::{Deserialize, Serialize};
 
 use crate::backend::{Matrix, RetrievalData};
-use crate::dataset::Dataset;
+use crate::dataset::{Dataset, vectors};
 use crate::index::{INDEX_VERSION, Index, IndexMeta, IndexOptions, IndexedQuestion, build};
 use crate::math::graph::{Csr, Graph, WeightedCsr};
 use crate::{Error, Result};
@@ -46,14 +46,22 @@ pub fn folder_name(dataset: &str, fingerprint: &str) -> String {
 /// # Errors
 /// When something else is at `folder`, or the disk refuses.
 pub fn write(index: &Index, folder: &Path) -> Result<()> {
-    if let Ok(existing) = read_meta(folder)
-        && existing.fingerprint == index.meta.fingerprint
-    {
-        return Ok(());
+    let taken = |what: String| {
+        Err(Error::request(format!("{} {what}", folder.display()))
+            .with_hint("choose another --out folder, or remove what is there"))
+    };
+    if folder.exists() && !folder.is_dir() {
+        return taken("is a file, and an index is a folder".into());
+    }
+    if let Ok(existing) = read_meta(folder) {
+        if existing.fingerprint == index.meta.fingerprint {
+            return Ok(());
+        }
+        let other = difference(&existing, &index.meta);
+        return taken(format!("holds another index: it {other}"));
     }
     if folder.exists() && fs::read_dir(folder).map_err(|e| Error::io("read", folder, e))?.next().is_some() {
-        return Err(Error::request(format!("{} exists and is not this index", folder.display()))
-            .with_hint("choose another --out folder, or remove this one"));
+        return taken("is there already and is no index".into());
     }
     let parent = folder.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     fs::create_dir_all(parent).map_err(|e| Error::io("create", parent, e))?;
@@ -166,7 +174,16 @@ fn write_synced(path: &Path, bytes: &[u8]) -> Result<()> {
 pub fn read_meta(folder: &Path) -> Result<IndexMeta> {
     let path = folder.join(META);
     let text = fs::read_to_string(&path).map_err(|e| {
-        Error::io("read", &path, e).with_hint("an index folder is made by `livingrag index <dataset-dir>`")
+        let error = match (e.kind(), folder.exists()) {
+            (std::io::ErrorKind::NotFound, true) => {
+                Error::request(format!("{} is no index folder: it holds no {META}", folder.display()))
+            }
+            (std::io::ErrorKind::NotFound, false) => {
+                Error::request(format!("the index folder {} does not exist", folder.display()))
+            }
+            _ => Error::io("read", &path, e),
+        };
+        error.with_hint("an index folder is made by `livingrag index <dataset-dir>`, which prints its path")
     })?;
     let version = serde_json::from_str::<serde_json::Value>(&text).ok().and_then(|v| v["version"].as_u64());
     if version.is_some_and(|v| v != u64::from(INDEX_VERSION)) {
@@ -181,7 +198,11 @@ pub fn read_meta(folder: &Path) -> Result<IndexMeta> {
 }
 
 fn damaged(path: &Path) -> Error {
-    Error::request(format!("{} is damaged", path.display()))
+    incomplete(path, "is damaged")
+}
+
+fn incomplete(path: &Path, what: &str) -> Error {
+    Error::request(format!("{} {what}", path.display()))
         .with_hint("remove the index folder and build it again with `livingrag index <dataset-dir>`")
 }
 
@@ -200,7 +221,10 @@ impl AsRef<[f32]> for MappedFloats {
 
 fn map(folder: &Path, name: &str, meta: &IndexMeta) -> Result<Arc<Mmap>> {
     let path = folder.join(name);
-    let file = File::open(&path).map_err(|e| Error::io("open", &path, e))?;
+    let file = File::open(&path).map_err(|e| match e.kind() {
+        std::io::ErrorKind::NotFound => incomplete(&path, "is missing"),
+        _ => Error::io("open", &path, e),
+    })?;
     // SAFETY: the map is read-only and the file lies in a finished index folder, which nothing writes to again; changing it
     // from outside while a run reads it is the one thing a user must not do, as with any memory-mapped index.
     let map = unsafe { Mmap::map(&file) }.map_err(|e| Error::io("map", &path, e))?;
@@ -246,8 +270,12 @@ pub fn open(folder: &Path) -> Result<Index> {
     let vector_path = folder.join(VECTORS);
     let file = map(folder, VECTORS, &meta)?;
     let arrays = SafeTensors::deserialize(&file).map_err(|e| damaged(&vector_path).with_source(e))?;
-    let matrix = |name: &str| -> Result<Matrix> {
+    // The other files carry hashes; that their description fits them is checked here.
+    let matrix = |name: &str, rows: usize| -> Result<Matrix> {
         let data = arrays.tensor(name).map_err(|e| damaged(&vector_path).with_source(e))?.data();
+        if rows.checked_mul(meta.dim).and_then(|n| n.checked_mul(size_of::<f32>())) != Some(data.len()) {
+            return Err(damaged(&folder.join(META)));
+        }
         let start = data.as_ptr() as usize - file.as_ptr() as usize;
         let bytes = start..start + data.len();
         if bytemuck::try_cast_slice::<u8, f32>(&file[bytes.clone()]).is_err() {
@@ -255,22 +283,28 @@ pub fn open(folder: &Path) -> Result<Index> {
         }
         Ok(Matrix::shared(meta.dim, Arc::new(MappedFloats { file: Arc::clone(&file), bytes })))
     };
+    let counts = meta.counts;
+    let described = (counts.entities, counts.sentences, counts.questions, counts.question_entities);
+    let there = (texts.entities.len(), texts.sentences.len(), texts.questions.len(), texts.question_entities.len());
+    if described != there || counts.edges != graph.n_edges() || counts.occurrences != occurrences.values.len() {
+        return Err(damaged(&folder.join(META)));
+    }
     let template_rows: HashMap<String, usize> = texts.templates.into_iter().enumerate().map(|(i, t)| (t, i)).collect();
     Ok(Index {
         entities: texts.entities,
         sentences: texts.sentences,
         questions: texts.questions,
         question_entities: texts.question_entities,
-        question_vectors: matrix("questions")?,
-        question_entity_vectors: matrix("question_entities")?,
+        question_vectors: matrix("questions", counts.questions)?,
+        question_entity_vectors: matrix("question_entities", counts.question_entities)?,
         template_rows,
-        template_vectors: matrix("templates")?,
+        template_vectors: matrix("templates", counts.templates)?,
         data: Arc::new(RetrievalData {
             graph,
             occurrences,
-            passages: matrix("passages")?,
-            sentences: matrix("sentences")?,
-            entities: matrix("entities")?,
+            passages: matrix("passages", counts.passages)?,
+            sentences: matrix("sentences", counts.sentences)?,
+            entities: matrix("entities", counts.entities)?,
         }),
         meta,
     })
@@ -292,33 +326,61 @@ pub fn open_for(folder: &Path, dataset: &Dataset, options: &IndexOptions) -> Res
     if meta.fingerprint == fingerprint {
         return Ok(index);
     }
-    let hint = format!("build it again: livingrag index {}", dataset.folder.display());
-    let short = |s: &str| s.get(..12).unwrap_or(s).to_owned();
-    let what = if meta.dataset_fingerprint != dataset.fingerprint {
-        format!(
-            "was made from dataset {:?} {}, not from {:?} {}",
-            meta.dataset,
-            short(&meta.dataset_fingerprint),
-            dataset.name,
-            short(&dataset.fingerprint)
-        )
-    } else if meta.options != *options {
-        format!("was made with {:?}, and {options:?} is asked for", meta.options)
-    } else {
-        let changed: Vec<String> = inputs
-            .iter()
-            .filter(|(name, hash)| meta.inputs.get(*name) != Some(hash))
-            .map(|(name, _)| name.clone())
-            .chain(meta.inputs.keys().filter(|name| !inputs.contains_key(*name)).cloned())
-            .collect();
-        let now = crate::dataset::vectors::read_encoder(&dataset.folder.join("embeddings/questions.parquet"))?;
-        format!(
-            "(encoder {:?}) was made from other inputs than the dataset has now (encoder {now:?}): {} differ",
-            meta.encoder,
-            changed.join(", ")
-        )
+    let wanted = IndexMeta {
+        dataset: dataset.name.clone(),
+        dataset_fingerprint: dataset.fingerprint.clone(),
+        // Vectors that were removed since name no encoder; then the files' names say what differs.
+        encoder: vectors::read_encoder(&dataset.folder.join("embeddings/questions.parquet"))
+            .unwrap_or_else(|_| meta.encoder.clone()),
+        options: *options,
+        inputs,
+        ..meta.clone()
     };
-    Err(Error::request(format!("the index {} {what}", folder.display())).with_hint(hint))
+    let what = difference(meta, &wanted);
+    Err(Error::request(format!("the index in {} does not fit: it {what}", folder.display())).with_hint(format!(
+        "leave index.path empty, and the run finds or builds the right one, or build it yourself: livingrag index {} --out …",
+        dataset.folder.display()
+    )))
+}
+
+/// How an index that is there differs from the one that is wanted; both sides are named (pitfall 8).
+fn difference(there: &IndexMeta, wanted: &IndexMeta) -> String {
+    let short = |s: &str| s.get(..12).unwrap_or(s).to_owned();
+    if there.dataset_fingerprint != wanted.dataset_fingerprint {
+        return format!(
+            "was made from dataset {:?} ({}), and {:?} ({}) is asked for",
+            there.dataset,
+            short(&there.dataset_fingerprint),
+            wanted.dataset,
+            short(&wanted.dataset_fingerprint)
+        );
+    }
+    let options: Vec<String> = option_values(&there.options)
+        .into_iter()
+        .zip(option_values(&wanted.options))
+        .filter(|((_, there), (_, wanted))| there != wanted)
+        .map(|((key, there), (_, wanted))| format!("index.{key} = \"{there}\", and \"{wanted}\" is asked for"))
+        .collect();
+    if !options.is_empty() {
+        return format!("was made with {}", options.join("; "));
+    }
+    if there.encoder != wanted.encoder {
+        return format!("holds vectors of {:?}, and the dataset's vectors are of {:?}", there.encoder, wanted.encoder);
+    }
+    let changed =
+        wanted.inputs.iter().filter(|(name, hash)| there.inputs.get(*name) != Some(hash)).map(|(name, _)| name);
+    let gone = there.inputs.keys().filter(|name| !wanted.inputs.contains_key(*name));
+    let files: Vec<&str> = changed.chain(gone).map(String::as_str).collect();
+    format!("was made from another {} of dataset {:?}", files.join(", "), wanted.dataset)
+}
+
+fn option_values(options: &IndexOptions) -> [(&'static str, &'static str); 4] {
+    [
+        ("annotations", options.annotations.as_str()),
+        ("passage_prefix", options.passage_prefix.as_str()),
+        ("adjacent_passages", options.adjacent_passages.as_str()),
+        ("entity_text", options.entity_text.as_str()),
+    ]
 }
 
 /// Opens the index of a dataset under `cache`, building and writing it when it is not there yet. The flag says whether it was built.

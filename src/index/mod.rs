@@ -93,6 +93,9 @@ pub struct IndexMeta {
     pub inputs: BTreeMap<String, String>,
     /// blake3 of each file of the folder.
     pub files: BTreeMap<String, String>,
+    /// Kinds of texts whose vectors are all equal, so that similarity says nothing about them.
+    #[serde(default)]
+    pub constant_vectors: Vec<String>,
     /// What a user should know, for example that there is no entity.
     pub notes: Vec<String>,
 }

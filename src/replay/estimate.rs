@@ -109,3 +109,67 @@ pub fn available_memory() -> Option<u64> {
     let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
     Some(kib * 1024)
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::index::{Counts, INDEX_VERSION, IndexOptions};
+
+    /// An index of `passages` passages with vectors of 768 numbers and nothing else.
+    fn meta(passages: usize) -> IndexMeta {
+        IndexMeta {
+            version: INDEX_VERSION,
+            dataset: "d".into(),
+            dataset_fingerprint: String::new(),
+            fingerprint: String::new(),
+            encoder: "e".into(),
+            truncated_at_tokens: None,
+            dim: 768,
+            options: IndexOptions::default(),
+            counts: Counts { passages, questions: 100, ..Counts::default() },
+            inputs: std::collections::BTreeMap::new(),
+            files: std::collections::BTreeMap::new(),
+            constant_vectors: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    /// pitfall 33: a corpus above the budget is refused before anything is computed, with what it needs and what there is.
+    #[test]
+    fn pitfall_33_a_run_that_will_not_fit_is_refused_before_it_starts() {
+        // The vectors alone are 10 M × 768 × 4 bytes = 28.6 GiB.
+        let plan = estimate(&RunConfig::default(), &meta(10_000_000), 500.0, false, 1);
+        assert!(plan.memory_bytes > 10_000_000 * 768 * 4);
+        let error = plan.check_memory(Some(16 << 30)).unwrap_err();
+        assert_eq!(error.exit_code(), 2);
+        let text = error.to_string();
+        assert!(text.starts_with("the run needs about 3") && text.ends_with("and 16.0 GiB are available"), "{text}");
+        assert!(plan.check_memory(Some(64 << 30)).is_ok());
+        // Where the system does not say what is available, nothing is refused.
+        assert!(plan.check_memory(None).is_ok());
+    }
+
+    /// More of anything never needs less.
+    #[test]
+    fn the_plan_grows_with_corpus_threads_and_stream() {
+        let config = RunConfig::default();
+        let bytes = |passages, threads| estimate(&config, &meta(passages), 500.0, false, threads).memory_bytes;
+        assert!(bytes(2_000, 1) > bytes(1_000, 1) && bytes(1_000, 8) > bytes(1_000, 1));
+        let mut short = RunConfig::default();
+        short.replay.limit = 10;
+        assert!(estimate(&short, &meta(1_000), 500.0, false, 1).memory_bytes < bytes(1_000, 1));
+    }
+
+    #[test]
+    fn calls_and_dollars_are_those_of_the_stream() {
+        // 100 calls; a prompt of 5 passages of 800 characters and 200 tokens more is 1,200 tokens; $0.50 and $3 a million.
+        let plan = estimate(&RunConfig::default(), &meta(1_000), 800.0, true, 1);
+        assert_eq!(
+            (plan.queries, plan.calls, plan.prompt_tokens, plan.completion_tokens),
+            (100, 100, 120_000.0, 100_000.0)
+        );
+        assert!((plan.usd - (0.06 + 0.3)).abs() < 1e-9);
+        assert_eq!(estimate(&RunConfig::default(), &meta(1_000), 800.0, false, 1).calls, 0);
+    }
+}

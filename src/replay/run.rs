@@ -128,7 +128,7 @@ impl Run {
         }
         if folder.exists() && !resume {
             return Err(Error::request(format!("{} holds an unfinished run", folder.display()))
-                .with_hint("go on with it: --resume; or choose another --out folder"));
+                .with_hint("go on with it: add --resume; or choose another --out folder"));
         }
         let template_similarity = session.template_similarity(plan.config.experience.template_similarity)?;
         let questions = order(session, &plan.config)?;
@@ -266,6 +266,7 @@ impl Run {
                 edges: meta.counts.edges as u64,
                 annotations: meta.options.annotations.as_str().into(),
                 adjacent_passages: meta.options.adjacent_passages.as_str().into(),
+                constant_vectors: meta.constant_vectors.clone(),
             },
             method: config.method.as_str().into(),
             order: config.order.clone(),

@@ -208,17 +208,29 @@ impl Session {
 
     /// How templates are compared: what `auto` comes to with this index.
     ///
+    /// `auto` looks only at whether there are template vectors at all. Would it also look at whether every question has one, a
+    /// question added at the stream's end could change how all earlier ones are compared.
+    ///
     /// # Errors
-    /// When vectors are asked for and a masked question has none.
+    /// When vectors are to be compared and a masked question has none.
     pub fn template_similarity(&self, asked: TemplateSimilarity) -> Result<TemplateSimilarity> {
-        match (asked, &self.template_rows) {
-            (TemplateSimilarity::Tokens, _) | (TemplateSimilarity::Auto, None) => Ok(TemplateSimilarity::Tokens),
-            (TemplateSimilarity::Auto | TemplateSimilarity::Embedding, Some(_)) => Ok(TemplateSimilarity::Embedding),
-            (TemplateSimilarity::Embedding, None) => Err(Error::request(
-                "experience.template_similarity = \"embedding\", but embeddings/templates.parquet has no vector for every masked question",
-            )
-            .with_hint("make the file from `livingrag dataset texts <dir>`, or set experience.template_similarity=tokens")),
+        let known = &self.index().template_rows;
+        if asked == TemplateSimilarity::Tokens || (asked == TemplateSimilarity::Auto && known.is_empty()) {
+            return Ok(TemplateSimilarity::Tokens);
         }
+        if self.template_rows.is_some() {
+            return Ok(TemplateSimilarity::Embedding);
+        }
+        let missing: Vec<&String> = self.templates.iter().filter(|t| !known.contains_key(*t)).collect();
+        let first = missing.first().map(|t| t.chars().take(60).collect::<String>()).unwrap_or_default();
+        Err(Error::request(format!(
+            "experience.template_similarity = \"{}\": embeddings/templates.parquet has no vector for {} of {} masked questions, the \
+             first is {first:?}",
+            asked.as_str(),
+            missing.len(),
+            self.templates.len()
+        ))
+        .with_hint("make the file again from `livingrag dataset texts <dir>`, or set experience.template_similarity=tokens"))
     }
 
     /// cos(T(q_a), T(q_b)) in the resolved way; depends on the two questions alone.

@@ -15,7 +15,7 @@ use crate::{Error, Result};
 /// When the folder cannot be written, or with `fill`'s own error.
 pub fn write_with<T>(path: &Path, fill: impl FnOnce(&File) -> Result<T>) -> Result<T> {
     let temporary = temporary_name(path)?;
-    let written = create_and_fill(&temporary, fill)
+    let written = create_and_fill(&temporary, path, fill)
         .and_then(|out| fs::rename(&temporary, path).map_err(|e| Error::io("rename to", path, e)).map(|()| out));
     if written.is_err() {
         // The first error is the one to report; a leftover temporary file does no harm.
@@ -34,10 +34,11 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     write_with(path, |mut file| file.write_all(bytes).map_err(|e| Error::io("write", path, e)))
 }
 
-fn create_and_fill<T>(temporary: &Path, fill: impl FnOnce(&File) -> Result<T>) -> Result<T> {
-    let file = File::create(temporary).map_err(|e| Error::io("create", temporary, e))?;
+/// Errors name the file that was asked for, not its temporary name.
+fn create_and_fill<T>(temporary: &Path, path: &Path, fill: impl FnOnce(&File) -> Result<T>) -> Result<T> {
+    let file = File::create(temporary).map_err(|e| Error::io("write", path, e))?;
     let out = fill(&file)?;
-    file.sync_all().map_err(|e| Error::io("flush", temporary, e))?;
+    file.sync_all().map_err(|e| Error::io("write", path, e))?;
     Ok(out)
 }
 
@@ -88,7 +89,7 @@ mod tests {
     #[test]
     fn a_missing_folder_is_named() {
         let error = write(Path::new("/nowhere/at/all.json"), b"x").unwrap_err();
-        assert_eq!(error.to_string(), "cannot create /nowhere/at/.all.json.tmp");
+        assert_eq!(error.to_string(), "cannot write /nowhere/at/all.json");
         assert_eq!(error.exit_code(), 2);
     }
 }

@@ -142,6 +142,7 @@ pub(crate) fn manifest(method: &str, rows: u64) -> Manifest {
             edges: 31,
             annotations: "file".into(),
             adjacent_passages: "all".into(),
+            constant_vectors: Vec::new(),
         },
         method: method.into(),
         order: "file".into(),

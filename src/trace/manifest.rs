@@ -108,6 +108,9 @@ pub struct IndexInfo {
     pub annotations: String,
     /// Which corpus neighbours are joined: `all`, `same_document` or `none`.
     pub adjacent_passages: String,
+    /// Kinds of texts whose vectors are all equal; anything here is alarming.
+    #[serde(default)]
+    pub constant_vectors: Vec<String>,
 }
 
 /// The reader of a run.

@@ -60,7 +60,7 @@ pub fn read_rows<R: Row>(path: &Path) -> Result<Vec<R>> {
         ))
         .with_hint("use the version of livingrag that wrote the run"));
     }
-    let mut rows = Vec::with_capacity(usize::try_from(builder.metadata().file_metadata().num_rows()).unwrap_or(0));
+    let mut rows = Vec::new();
     for batch in builder.with_batch_size(4_096).build().map_err(|e| invalid(&e))? {
         let batch = batch.map_err(|e| invalid(&e))?;
         rows.extend(R::decode(&batch).map_err(|p| {
@@ -78,8 +78,13 @@ pub fn read_rows<R: Row>(path: &Path) -> Result<Vec<R>> {
 pub fn find_run_folders(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let mut folders = Vec::new();
     for path in paths {
-        let kind = fs::metadata(path).map_err(|e| Error::io("read", path, e))?;
+        let kind = fs::metadata(path)
+            .map_err(|e| Error::io("read", path, e).with_hint("`livingrag run` prints the folder of its results"))?;
         if kind.is_file() {
+            if !RUN_FILES.iter().any(|name| path.ends_with(name)) {
+                return Err(Error::request(format!("{} is no file of a run", path.display()))
+                    .with_hint(format!("give a run folder, a folder of them, or a {TRACES_FILE}")));
+            }
             // `Path::new("x").parent()` is "", which `join` treats as the current folder.
             folders.push(path.parent().unwrap_or(Path::new("")).to_path_buf());
         } else if is_run_folder(path) {
@@ -123,8 +128,12 @@ pub fn read_run(folder: &Path, partial: bool) -> Result<Run> {
     let manifest = folder.join(MANIFEST_FILE).is_file().then(|| Manifest::read(folder)).transpose()?;
     let complete = manifest.as_ref().is_some_and(|m| m.status == Status::Complete);
     if !complete && !partial {
-        return Err(Error::request(format!("the run in {} is not finished", folder.display()))
-            .with_hint("finish it with `livingrag run --resume`, or pass --partial to read what is there as it is"));
+        let out = folder.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        return Err(Error::request(format!("the run in {} is not finished", folder.display())).with_hint(format!(
+            "finish it with `livingrag run {} --out {} --resume`; `livingrag report --partial` takes what is there as it is",
+            folder.join("plan.toml").display(),
+            out.display()
+        )));
     }
     let path = folder.join(TRACES_FILE);
     let rows = read_rows::<TraceRow>(&path)?;

@@ -5,6 +5,9 @@
 
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used, reason = "every test binary uses its own part")]
 
+pub mod small;
+pub mod world;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 

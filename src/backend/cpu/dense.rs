@@ -209,8 +209,8 @@ fn block<V: Lanes>(rows: &[f32], dim: usize, queries: &[&[f32]], out: &mut [f32]
             }
             r += TILE;
         }
-        for r in r..n {
-            out[r] = tile::<V, 1, 1>([row(r)], [*query])[0][0];
+        for (r, place) in out.iter_mut().enumerate().skip(r) {
+            *place = tile::<V, 1, 1>([row(r)], [*query])[0][0];
         }
     }
 }

@@ -5,6 +5,7 @@ mod pagerank;
 mod passage_weight;
 mod propagate;
 mod scan;
+mod sieve;
 pub mod simd;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -71,7 +72,8 @@ impl Backend for Cpu {
                 .with_hint("build the index again with `livingrag index`"));
         }
         let pagerank = pagerank::PageRank::new(&graph.adjacency, graph.n_entities());
-        Ok(Box::new(CpuCorpus { pool: Arc::clone(&self.pool), pagerank, data, workspaces: Mutex::default() }))
+        let entities = sieve::Sieve::new(&data.entities);
+        Ok(Box::new(CpuCorpus { pool: Arc::clone(&self.pool), pagerank, entities, data, workspaces: Mutex::default() }))
     }
 
     fn similarities(&self, rows: &Matrix, queries: &Matrix) -> Vec<f32> {
@@ -92,6 +94,7 @@ impl Backend for Cpu {
 struct CpuCorpus {
     pool: Arc<rayon::ThreadPool>,
     pagerank: pagerank::PageRank,
+    entities: sieve::Sieve,
     data: Arc<RetrievalData>,
     /// Idle workspaces: as many as there were workers at once, never cleared.
     workspaces: Mutex<Vec<propagate::Workspace>>,
@@ -111,23 +114,7 @@ impl CpuCorpus {
 impl Corpus for CpuCorpus {
     fn link(&self, queries: &Matrix) -> Vec<Option<(u32, f32)>> {
         let views: Vec<&[f32]> = (0..queries.rows()).map(|q| queries.row(q)).collect();
-        let blocks = self.pool.install(|| {
-            dense::by_row_blocks(&self.data.entities, &views, |first, n, block| {
-                (0..views.len()).map(|q| best(first, &block[q * n..(q + 1) * n])).collect::<Vec<_>>()
-            })
-        });
-        let mut out: Vec<Option<(u32, f32)>> = vec![None; views.len()];
-        for block in blocks {
-            for (slot, found) in out.iter_mut().zip(block) {
-                // Blocks ascend, so only a strictly better entity replaces an earlier one.
-                if let Some(found) = found
-                    && slot.is_none_or(|(_, cosine)| found.1 > cosine)
-                {
-                    *slot = Some(found);
-                }
-            }
-        }
-        out
+        self.pool.install(|| self.entities.nearest(&views))
     }
 
     fn passage_similarities(&self, queries: &[&[f32]]) -> Vec<Vec<f32>> {
@@ -158,15 +145,4 @@ impl Corpus for CpuCorpus {
     fn pagerank(&self, damping: f64, batch: &[Reset<'_>]) -> Vec<Option<Vec<f32>>> {
         self.pool.install(|| self.pagerank.solve(damping, batch))
     }
-}
-
-/// The best of one block, ties to the lowest row.
-fn best(first: usize, scores: &[f32]) -> Option<(u32, f32)> {
-    let mut out: Option<(u32, f32)> = None;
-    for (i, &score) in scores.iter().enumerate() {
-        if out.is_none_or(|(_, best)| score > best) {
-            out = Some(((first + i) as u32, score));
-        }
-    }
-    out
 }

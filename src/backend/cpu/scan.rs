@@ -35,7 +35,7 @@ pub fn scan(store: &dyn ActivationStore, query: &ScanQuery<'_>) -> ScanResult {
         }
     };
     let mut scaffold: Option<(u32, f64)> = None;
-    let mut top: Vec<Hit> = Vec::with_capacity(query.k + 1);
+    let mut top: Vec<Hit> = Vec::with_capacity(query.k.min(visible) + 1);
     for k in 0..visible {
         let found = hit(k);
         if let Some(template) = query.cos_template {

@@ -12,7 +12,7 @@ pub enum Level {
     Portable,
     /// AVX2 and FMA, 8 lanes a register.
     Avx2,
-    /// AVX-512F, 16 lanes a register.
+    /// AVX-512 F and BW, 16 lanes a register.
     Avx512,
 }
 
@@ -23,7 +23,10 @@ impl Level {
         *LEVEL.get_or_init(|| {
             #[cfg(target_arch = "x86_64")]
             {
-                if std::arch::is_x86_feature_detected!("avx512f") && std::arch::is_x86_feature_detected!("fma") {
+                if std::arch::is_x86_feature_detected!("avx512f")
+                    && std::arch::is_x86_feature_detected!("avx512bw")
+                    && std::arch::is_x86_feature_detected!("fma")
+                {
                     return Level::Avx512;
                 }
                 if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma") {
@@ -39,7 +42,7 @@ impl Level {
         match self {
             Self::Portable => "portable",
             Self::Avx2 => "avx2+fma",
-            Self::Avx512 => "avx512f",
+            Self::Avx512 => "avx512",
         }
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::{AnnotationSummary, QuestionEntitySummary, VectorSummary, percent};
 use crate::dataset::annotations::{self, PassageAnnotation, QuestionAnnotation, Span};
-use crate::dataset::texts::{TextKind, index_texts};
+use crate::dataset::texts::{TextKind, cut_note, index_texts};
 use crate::dataset::vectors::{self, VectorTable};
 use crate::dataset::{ANNOTATIONS_FILE, Dataset, Note, QUESTION_ENTITIES_FILE};
 use crate::error::{Error, ErrorKind, Result};
@@ -17,6 +17,8 @@ pub(super) struct Beside {
     pub(super) annotations: Option<AnnotationSummary>,
     pub(super) question_entities: Option<QuestionEntitySummary>,
     pub(super) vectors: Vec<VectorSummary>,
+    /// Kinds of which the dataset has no text.
+    pub(super) unneeded: Vec<TextKind>,
 }
 
 /// Reads all of it.
@@ -73,22 +75,26 @@ pub(super) fn look(dataset: &Dataset, findings: &mut Vec<Note>) -> Result<Beside
     });
     entity_findings(dataset, annotations, question_entities, findings);
 
-    let mut summaries = Vec::new();
+    let (mut summaries, mut without_file) = (Vec::new(), Vec::new());
     for (kind, table) in &tables {
         let needed = needed(*kind);
         match table {
             Some(table) => summaries.push(vector_summary(*kind, table, needed.as_deref(), findings)),
             None if needed.is_some_and(|texts| !texts.is_empty()) && !kind.vector_file(&dataset.folder).exists() => {
-                findings.push(Note {
-                    code: "missing_vectors",
-                    text: format!("embeddings/{}.parquet is not there, so these texts have no vectors", kind.as_str()),
-                });
+                without_file.push(kind.as_str());
             }
             None => {}
         }
     }
+    if !without_file.is_empty() {
+        findings.push(Note {
+            code: "missing_vectors",
+            text: format!("embeddings/ has no file for {}: these texts have no vectors", without_file.join(", ")),
+        });
+    }
     encoder_findings(&summaries, findings);
-    Ok(Beside { passage_prefix, annotations, question_entities, vectors: summaries })
+    let unneeded = TextKind::ALL.into_iter().filter(|kind| needed(*kind).is_some_and(|t| t.is_empty())).collect();
+    Ok(Beside { passage_prefix, annotations, question_entities, vectors: summaries, unneeded })
 }
 
 /// A file's content and its notes; a file that cannot be used becomes a finding, an operating-system error stays one.
@@ -148,7 +154,12 @@ fn passage_annotations(
 
 fn question_annotations(dataset: &Dataset, findings: &mut Vec<Note>) -> Result<Option<Vec<QuestionAnnotation>>> {
     let path = dataset.folder.join(QUESTION_ENTITIES_FILE);
-    if missing(&path, "every question is ranked by dense cosine", findings, "missing_question_entities") {
+    if missing(
+        &path,
+        "a graph without the questions' entities ranks nothing, so an index needs index.annotations = \"none\"",
+        findings,
+        "missing_question_entities",
+    ) {
         return Ok(None);
     }
     usable(annotations::read_questions(&path, &dataset.question_texts()), "question_entities_unusable", findings)
@@ -222,21 +233,12 @@ fn vector_summary(
     if table.is_constant() {
         findings.push(Note {
             code: "constant_vectors",
-            text: format!("{file}: all {} vectors are equal, so every ranking would be the same", table.texts.len()),
+            text: format!("{file}: all {} vectors are equal, so similarity says nothing there", table.texts.len()),
         });
     }
-    let cut_estimated =
-        table.truncated_at_tokens.map(|limit| table.texts.iter().filter(|text| estimate_tokens(text) > limit).count());
-    if let (Some(limit), Some(cut)) = (table.truncated_at_tokens, cut_estimated.filter(|&n| n > 0)) {
-        findings.push(Note {
-            code: "text_cut",
-            text: format!(
-                "{file}: about {cut} of {} texts ({}, estimated) are longer than the encoder's {limit} tokens and were cut there",
-                table.texts.len(),
-                percent(cut, table.texts.len())
-            ),
-        });
-    }
+    let cut = table.truncated_at_tokens.map(|limit| cut_note(&file, table.texts.iter().map(String::as_str), limit));
+    let cut_estimated = cut.as_ref().map(|cut| cut.as_ref().map_or(0, |(n, _)| *n));
+    findings.extend(cut.flatten().map(|(_, note)| note));
     VectorSummary {
         kind,
         encoder: table.encoder.clone(),
@@ -258,23 +260,4 @@ fn encoder_findings(vectors: &[VectorSummary], findings: &mut Vec<Note>) {
             text: format!("the vector files are of different encoders: {}", names.join(", ")),
         });
     }
-}
-
-/// About as many word pieces as an English BERT tokenizer makes: two special tokens, one for every eight letters or digits of
-/// a word begun, one for every other sign. Within 5 % of the count of tokens of bert-base-uncased's vocabulary over the
-/// hotpotqa, musique, 2wiki and medical corpora.
-pub(super) fn estimate_tokens(text: &str) -> usize {
-    const LETTERS_A_TOKEN: usize = 8;
-    /// From here on (CJK and beyond) a sign is a token of its own.
-    const IDEOGRAPHS: char = '\u{2E80}';
-    let (mut tokens, mut letters) = (2, 0_usize);
-    for c in text.chars() {
-        if c.is_alphanumeric() && c < IDEOGRAPHS {
-            letters += 1;
-            continue;
-        }
-        tokens += letters.div_ceil(LETTERS_A_TOKEN) + usize::from(!c.is_whitespace());
-        letters = 0;
-    }
-    tokens + letters.div_ceil(LETTERS_A_TOKEN)
 }

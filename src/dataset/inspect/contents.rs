@@ -5,11 +5,18 @@ use std::collections::{BTreeMap, HashMap};
 use super::{AnswerSummary, GoldPairs, Lengths, PassageSummary, QuestionSummary, percent};
 use crate::dataset::clusters::{ClusterStats, experience_clusters};
 use crate::dataset::{Dataset, Note, Question};
+use crate::text::normalize_answer;
 
 /// The corpus.
 pub(super) fn passages(dataset: &Dataset, findings: &mut Vec<Note>) -> PassageSummary {
     let passages = &dataset.passages;
     let texts: Vec<&str> = passages.iter().map(|p| p.text.as_str()).collect();
+    if passages.is_empty() {
+        findings.push(Note {
+            code: "no_passages",
+            text: "there is no passage, so nothing can be indexed, retrieved or run; add the corpus".into(),
+        });
+    }
     count(findings, "duplicate_passage", repeats(&texts), texts.len(), |first| {
         format!(
             "passages repeat the text of an earlier one, first passage {first}; each keeps its id, they share a vector"
@@ -142,13 +149,9 @@ fn gold_pairs(dataset: &Dataset) -> Option<GoldPairs> {
     })
 }
 
-/// Whether a gold answer with text has nothing left after lower-casing, deleting ASCII punctuation and the words a, an, the
-/// (spec section 7).
+/// Whether a gold answer with text has nothing left when it is normalised (spec section 7).
 fn gold_vanishes(question: &Question) -> bool {
-    question.answers.iter().any(|answer| {
-        let letters: String = answer.to_lowercase().chars().filter(|c| !c.is_ascii_punctuation()).collect();
-        !answer.trim().is_empty() && letters.split_whitespace().all(|word| matches!(word, "a" | "an" | "the"))
-    })
+    question.answers.iter().any(|answer| !answer.trim().is_empty() && normalize_answer(answer).is_empty())
 }
 
 /// Whether `##` stands before a letter or digit and not behind one or another `#`: "play ##ing", "12:##ing".

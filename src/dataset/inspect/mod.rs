@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::clusters::ClusterStats;
 use super::texts::TextKind;
-use super::{Dataset, Kind, Note};
+use super::{ANNOTATIONS_FILE, Dataset, Kind, Note, QUESTION_ENTITIES_FILE};
 use crate::error::Result;
 
 /// Everything `dataset inspect` tells.
@@ -40,6 +40,8 @@ pub struct Inspection {
     pub question_entities: Option<QuestionEntitySummary>,
     /// Vector files that can be used.
     pub vectors: Vec<VectorSummary>,
+    /// Whether an index can be built from what is there, and what it lacks.
+    pub readiness: String,
     /// What a user should know, in order of reading.
     pub findings: Vec<Note>,
 }
@@ -187,9 +189,39 @@ pub fn inspect(dataset: &Dataset) -> Result<Inspection> {
         passage_prefix: beside.passage_prefix,
         annotations: beside.annotations,
         question_entities: beside.question_entities,
+        readiness: readiness(dataset, &beside),
         vectors: beside.vectors,
         findings,
     })
+}
+
+/// What `livingrag index` would say: ready, ready without entities, or what is missing.
+fn readiness(dataset: &Dataset, beside: &beside::Beside) -> String {
+    if dataset.passages.is_empty() {
+        return "cannot be built: there is no passage".into();
+    }
+    let lacking = |kinds: &[TextKind]| -> Vec<String> {
+        let whole = |kind: &TextKind| beside.vectors.iter().any(|v| v.kind == *kind && v.missing == 0);
+        let unneeded = |kind: &TextKind| beside.unneeded.contains(kind);
+        kinds.iter().filter(|k| !whole(k) && !unneeded(k)).map(|k| format!("vectors of {}", k.as_str())).collect()
+    };
+    let prefix = if beside.passage_prefix == "none" { " with --set index.passage_prefix=none" } else { "" };
+    let dense = lacking(&[TextKind::Passages, TextKind::Questions]);
+    let mut graph: Vec<String> = Vec::new();
+    graph.extend(beside.annotations.is_none().then(|| ANNOTATIONS_FILE.to_owned()));
+    graph.extend(beside.question_entities.is_none().then(|| QUESTION_ENTITIES_FILE.to_owned()));
+    graph.extend(lacking(&[TextKind::Sentences, TextKind::Entities, TextKind::QuestionEntities]));
+    match (dense.is_empty(), graph.is_empty()) {
+        (true, true) => format!("can be built{prefix}"),
+        (true, false) => {
+            let and = if prefix.is_empty() { " with" } else { " and" };
+            format!(
+                "can be built{prefix}{and} --set index.annotations=none; a graph with entities lacks {}",
+                graph.join(", ")
+            )
+        }
+        (false, _) => format!("cannot be built yet: {} missing", [dense, graph].concat().join(", ")),
+    }
 }
 
 /// `part` of `whole` in per cent, one decimal.

@@ -21,17 +21,18 @@ impl fmt::Display for Inspection {
         line(f, "licence", self.licence.as_deref().unwrap_or("not stated"))?;
         line(f, "fingerprint", &self.fingerprint)?;
         let p = &self.passages;
-        line(f, "passages", format_args!("{}, {} with a title, {}", p.count, p.titled, p.characters))?;
+        match p.count {
+            0 => line(f, "passages", "none")?,
+            n => line(f, "passages", format_args!("{n}, {} with a title, {}", p.titled, p.characters))?,
+        }
         self.questions(f)?;
         self.beside(f)?;
+        line(f, "index", &self.readiness)?;
         if self.findings.is_empty() {
-            return line(f, "findings", "none");
+            return write!(f, "{:<18}none", "findings");
         }
-        writeln!(f, "findings")?;
-        for finding in &self.findings {
-            writeln!(f, "  {}: {}", finding.code, finding.text)?;
-        }
-        Ok(())
+        write!(f, "findings")?;
+        self.findings.iter().try_for_each(|finding| write!(f, "\n  {}: {}", finding.code, finding.text))
     }
 }
 
@@ -94,7 +95,11 @@ impl Inspection {
     }
 
     fn beside(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        line(f, "passage prefix", self.passage_prefix)?;
+        let prefix = match self.passage_prefix {
+            "unknown" => "unknown: neither annotations nor passage vectors tell",
+            known => known,
+        };
+        line(f, "passage prefix", prefix)?;
         if let Some(a) = &self.annotations {
             line(
                 f,
@@ -108,24 +113,25 @@ impl Inspection {
         if let Some(q) = &self.question_entities {
             line(f, "question entities", format_args!("{}, {} questions without", q.entities, q.questions_without))?;
         }
-        for v in &self.vectors {
-            let needed = v.needed.map_or_else(|| "unknown how many are".to_owned(), |n| n.to_string());
-            let cut = match (v.truncated_at_tokens, v.cut_estimated) {
-                (Some(limit), Some(cut)) => format!(", about {cut} cut at {limit} tokens (estimated)"),
-                _ => ", limit not stated".to_owned(),
+        let mut encoders: Vec<String> =
+            self.vectors.iter().map(|v| format!("{}, {} numbers", v.encoder, v.dim)).collect();
+        encoders.dedup();
+        if let [one] = encoders.as_slice() {
+            line(f, "encoder", one)?;
+        }
+        for (v, label) in self.vectors.iter().zip(std::iter::once("vectors").chain(std::iter::repeat(""))) {
+            let whose =
+                if encoders.len() > 1 { format!(" of {}, {} numbers", v.encoder, v.dim) } else { String::new() };
+            let needed = match v.needed {
+                Some(needed) => format!("for {} of {needed} texts", needed - v.missing),
+                None => format!("{} rows, how many are needed is unknown", v.rows),
             };
-            line(
-                f,
-                "vectors",
-                format_args!(
-                    "{}: {} rows of {} by {}, {needed} needed, {} missing{cut}",
-                    v.kind.as_str(),
-                    v.rows,
-                    v.dim,
-                    v.encoder,
-                    v.missing
-                ),
-            )?;
+            let cut = match (v.truncated_at_tokens, v.cut_estimated) {
+                (Some(limit), Some(0)) => format!("none over {limit} tokens"),
+                (Some(limit), Some(cut)) => format!("about {cut} cut at {limit} tokens"),
+                _ => "where texts were cut is not stated".to_owned(),
+            };
+            line(f, label, format_args!("{}{whose}: {needed}, {cut}", v.kind.as_str()))?;
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Datasets with one oddity each.
 
-use super::beside::estimate_tokens;
 use super::*;
+use crate::dataset::texts::estimate_tokens;
 use crate::dataset::vectors::{VectorTable, write};
 
 struct Folder(tempfile::TempDir);
@@ -102,13 +102,13 @@ fn missing_files_are_told() {
     let seen = Folder::new(ONE, r#"["a"]"#).inspect();
     assert!(text(&seen, "missing_annotations").contains("index.annotations = \"none\""));
     assert!(text(&seen, "missing_question_entities").starts_with("question_entities.jsonl is not there"));
-    let missing: Vec<&str> = seen
-        .findings
-        .iter()
-        .filter(|n| n.code == "missing_vectors")
-        .map(|n| n.text.split(' ').next().unwrap())
-        .collect();
-    assert_eq!(missing, ["embeddings/passages.parquet", "embeddings/questions.parquet"]);
+    assert_eq!(
+        text(&seen, "missing_vectors"),
+        "embeddings/ has no file for passages, questions: these texts have no vectors"
+    );
+    assert!(
+        seen.readiness.starts_with("cannot be built yet: vectors of passages, vectors of questions, annotations.jsonl")
+    );
     assert_eq!(seen.passage_prefix, "unknown");
 }
 
@@ -176,7 +176,7 @@ fn vectors_are_compared_with_what_an_index_needs() {
     // Pitfall 9: constant vectors.
     assert_eq!(
         text(&seen, "constant_vectors"),
-        "embeddings/questions.parquet: all 2 vectors are equal, so every ranking would be the same"
+        "embeddings/questions.parquet: all 2 vectors are equal, so similarity says nothing there"
     );
     assert_eq!(text(&seen, "encoder_mismatch"), "the vector files are of different encoders: e (2 wide), f (2 wide)");
     let rows: Vec<_> = seen.vectors.iter().map(|v| (v.kind.as_str(), v.rows, v.needed, v.missing)).collect();
@@ -204,7 +204,9 @@ fn the_text_form_has_everything() {
         "categories        2hop 2\n",
         "gold passages     known for 0 of 2 questions (0.0 %)\n",
         "clusters          1 by shared hops, coverage 100.0 %, mean size 2.0, largest 2\n",
-        "vectors           passages: 1 rows of 2 by e, 1 needed, 0 missing, about 0 cut at 384 tokens (estimated)\n",
+        "encoder           e, 2 numbers\n",
+        "vectors           passages: for 1 of 1 texts, none over 384 tokens\n",
+        "index             cannot be built yet: vectors of questions, annotations.jsonl, question_entities.jsonl, vectors of ",
         "findings\n  no_gold: ",
     ] {
         assert!(text.contains(part), "{part} is not in\n{text}");

@@ -1,0 +1,158 @@
+//! `livingrag cache`: what the request cache holds, and moving answers between machines.
+//!
+//! In: the cache's file. Out: a listing on standard output, a Parquet file, or a changed cache.
+
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use clap::{ArgGroup, Args, Subcommand};
+
+use super::{Global, output};
+use crate::llm::{self, Cache, Selection};
+use crate::{Error, Result};
+
+/// Where runs keep answers unless told otherwise.
+const DEFAULT: &str = "results/llm-cache.sqlite";
+const DAY: i64 = 86_400;
+
+/// Looks after the kept answers of chat models
+#[derive(Debug, Args)]
+pub struct CacheArgs {
+    #[command(subcommand)]
+    command: CacheCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum CacheCommand {
+    Stats(StatsArgs),
+    Export(ExportArgs),
+    Import(ImportArgs),
+    Prune(PruneArgs),
+}
+
+/// Which cache.
+#[derive(Debug, Args)]
+struct Which {
+    /// The cache's file
+    #[arg(long, value_name = "FILE", default_value = DEFAULT)]
+    cache: PathBuf,
+}
+
+/// Lists what is kept, by model and address
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  livingrag cache stats")]
+struct StatsArgs {
+    #[command(flatten)]
+    which: Which,
+}
+
+/// Writes every kept answer to a Parquet file
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  livingrag cache export answers.parquet")]
+struct ExportArgs {
+    /// The file to write; it must not be there
+    #[arg(value_name = "FILE.parquet")]
+    file: PathBuf,
+    #[command(flatten)]
+    which: Which,
+}
+
+/// Adds the answers of exported files; those already kept stay
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  livingrag cache import answers.parquet")]
+struct ImportArgs {
+    /// Files that export wrote
+    #[arg(required = true, value_name = "FILE.parquet")]
+    files: Vec<PathBuf>,
+    #[command(flatten)]
+    which: Which,
+}
+
+/// Removes the kept answers that meet every condition given
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  livingrag cache prune --older-than 90 --dry-run")]
+#[command(group(ArgGroup::new("condition").args(["older_than", "model"]).required(true).multiple(true)))]
+struct PruneArgs {
+    /// Only answers that came more than this many days ago
+    #[arg(long, value_name = "DAYS")]
+    older_than: Option<u32>,
+    /// Only answers of this model
+    #[arg(long, value_name = "NAME")]
+    model: Option<String>,
+    /// Counts them and removes none
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    which: Which,
+}
+
+/// Runs the subcommand.
+pub fn cache(args: &CacheArgs, global: &Global) -> Result<()> {
+    match &args.command {
+        CacheCommand::Stats(args) => stats(args),
+        CacheCommand::Export(args) => export(args, global),
+        CacheCommand::Import(args) => import(args, global),
+        CacheCommand::Prune(args) => prune(args, global),
+    }
+}
+
+/// Tab-separated, one line a model and address.
+fn stats(args: &StatsArgs) -> Result<()> {
+    let stats = Cache::open_existing(&args.which.cache)?.stats()?;
+    let mut out = output::Data::stdout();
+    out.line("model\tbase_url\tanswers\twith_usage\tprompt_tokens\tcompletion_tokens\tmean_ms\toldest\tnewest")?;
+    for m in &stats.models {
+        out.line(&format!(
+            "{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}",
+            m.model,
+            m.base_url,
+            m.answers,
+            m.with_usage,
+            m.prompt_tokens,
+            m.completion_tokens,
+            m.elapsed_us / m.answers.max(1) / 1000,
+            llm::iso_date(m.oldest),
+            llm::iso_date(m.newest),
+        ))?;
+    }
+    out.finish()
+}
+
+fn export(args: &ExportArgs, global: &Global) -> Result<()> {
+    let answers = llm::export(&Cache::open_existing(&args.which.cache)?, &args.file)?;
+    output::note(global.quiet, &format!("{}: answers written: {answers}", args.file.display()));
+    Ok(())
+}
+
+fn import(args: &ImportArgs, global: &Global) -> Result<()> {
+    if let Some(file) = args.files.iter().find(|file| !file.is_file()) {
+        // Before a cache is made for nothing.
+        return Err(Error::request(format!("there is no file {}", file.display())));
+    }
+    let cache = Cache::open(&args.which.cache)?;
+    for file in &args.files {
+        let imported = llm::import(&cache, file)?;
+        let kept = imported.rows - imported.added;
+        output::note(
+            global.quiet,
+            &format!("{}: answers added: {}, already there: {kept}", file.display(), imported.added),
+        );
+    }
+    Ok(())
+}
+
+fn prune(args: &PruneArgs, global: &Global) -> Result<()> {
+    let now =
+        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| i64::try_from(d.as_secs()).unwrap_or(i64::MAX));
+    let selection = Selection {
+        created_before: args.older_than.map(|days| now - i64::from(days) * DAY),
+        model: args.model.clone(),
+    };
+    let pruned = Cache::open_existing(&args.which.cache)?.prune(&selection, args.dry_run)?;
+    let done = if args.dry_run { "that would be removed" } else { "removed" };
+    output::note(global.quiet, &format!("answers {done}: {}", pruned.answers));
+    if !args.dry_run && !pruned.shrunk {
+        output::note(global.quiet, "the file keeps its size: another process is using it");
+    }
+    Ok(())
+}

@@ -1,0 +1,399 @@
+//! The cache's file: one table in SQLite.
+//!
+//! In: entries. Out: the same. Safe for threads (one connection behind a lock) and processes (WAL, a busy timeout, and an insert
+//! that lets the first answer stand). `synchronous = normal`: a killed process loses nothing, a power cut at most the last
+//! moments. WAL needs a local disk, not a network share.
+
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Row, params};
+
+use super::{CacheStats, Entry, ModelStats, Pruned, Selection};
+use crate::llm::{CacheKey, Usage, locked};
+use crate::{Error, Result};
+
+/// Marks the file as ours: "LRLM".
+const APPLICATION: i64 = 0x4c52_4c4d;
+/// Layout of the table.
+const VERSION: i64 = 1;
+/// How long one process waits for another.
+const BUSY: Duration = Duration::from_secs(60);
+
+const TABLE: &str = "
+    CREATE TABLE answers (
+        key BLOB PRIMARY KEY, base_url TEXT NOT NULL, model TEXT NOT NULL, attempt INTEGER NOT NULL,
+        question TEXT NOT NULL, body TEXT NOT NULL, prompt_tokens INTEGER, completion_tokens INTEGER,
+        reasoning_tokens INTEGER, cached_tokens INTEGER, elapsed_us INTEGER NOT NULL, tries INTEGER NOT NULL,
+        created INTEGER NOT NULL
+    ) WITHOUT ROWID, STRICT;";
+
+const COLUMNS: &str = "key, base_url, model, attempt, question, body, prompt_tokens, completion_tokens, reasoning_tokens, \
+                       cached_tokens, elapsed_us, tries, created";
+
+/// An open cache.
+#[derive(Debug)]
+pub struct Cache {
+    path: PathBuf,
+    connection: Mutex<Connection>,
+}
+
+impl Cache {
+    /// Opens a cache, making it and its folder when they are not there.
+    ///
+    /// # Errors
+    /// When the file is something else, of a newer layout, or cannot be opened.
+    pub fn open(path: &Path) -> Result<Self> {
+        if let Some(folder) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
+            std::fs::create_dir_all(folder).map_err(|e| Error::io("create", folder, e))?;
+        }
+        Self::connect(path, OpenFlags::default())
+    }
+
+    /// Opens a cache that must be there.
+    ///
+    /// # Errors
+    /// As [`Cache::open`], and when there is none.
+    pub fn open_existing(path: &Path) -> Result<Self> {
+        if !path.is_file() {
+            return Err(Error::request(format!("there is no cache at {}", path.display()))
+                .with_hint("a run with a chat endpoint makes it; name another with --cache"));
+        }
+        Self::connect(path, OpenFlags::default() & !OpenFlags::SQLITE_OPEN_CREATE)
+    }
+
+    fn connect(path: &Path, flags: OpenFlags) -> Result<Self> {
+        let failed = |e| failure("open", path, e);
+        let connection = Connection::open_with_flags(path, flags).map_err(failed)?;
+        connection.busy_timeout(BUSY).map_err(failed)?;
+        prepare(&connection, path)?;
+        Ok(Self { path: path.to_owned(), connection: Mutex::new(connection) })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The answer kept for a call.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn get(&self, key: &CacheKey) -> Result<Option<Entry>> {
+        self.with("read", |db| {
+            db.prepare_cached(&format!("SELECT {COLUMNS} FROM answers WHERE key = ?1"))?
+                .query_row([key.0], entry)
+                .optional()
+        })
+    }
+
+    /// Keeps an answer and returns the one that stands: another process may have been first, and then its answer is everyone's,
+    /// unless `replace`.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn put(&self, new: Entry, replace: bool) -> Result<Entry> {
+        let added = self.with("write", |db| insert(db, &new, replace))?;
+        if added {
+            return Ok(new);
+        }
+        Ok(self.get(&new.key)?.unwrap_or(new))
+    }
+
+    /// Adds entries in one transaction; those already there stay. Returns how many were added.
+    ///
+    /// # Errors
+    /// When the file cannot be written; then none was added.
+    pub fn add_all(&self, entries: &[Entry]) -> Result<u64> {
+        self.with("write", |db| {
+            let transaction = db.unchecked_transaction()?;
+            let mut added = 0;
+            for entry in entries {
+                added += u64::from(insert(&transaction, entry, false)?);
+            }
+            transaction.commit()?;
+            Ok(added)
+        })
+    }
+
+    /// Up to `most` entries in the order of their keys, after `after`.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn page(&self, after: Option<CacheKey>, most: u32) -> Result<Vec<Entry>> {
+        let after = after.map_or(Vec::new(), |key| key.0.to_vec());
+        self.with("read", |db| {
+            db.prepare_cached(&format!("SELECT {COLUMNS} FROM answers WHERE key > ?1 ORDER BY key LIMIT ?2"))?
+                .query_map(params![after, most], entry)?
+                .collect()
+        })
+    }
+
+    /// What the cache holds.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn stats(&self) -> Result<CacheStats> {
+        let models = self.with("read", |db| {
+            db.prepare(
+                "SELECT model, base_url, count(*), count(completion_tokens), coalesce(sum(prompt_tokens), 0),
+                        coalesce(sum(completion_tokens), 0), sum(elapsed_us), min(created), max(created)
+                 FROM answers GROUP BY model, base_url ORDER BY model, base_url",
+            )?
+            .query_map([], |row| {
+                Ok(ModelStats {
+                    model: row.get(0)?,
+                    base_url: row.get(1)?,
+                    answers: count(row, 2)?,
+                    with_usage: count(row, 3)?,
+                    prompt_tokens: count(row, 4)?,
+                    completion_tokens: count(row, 5)?,
+                    elapsed_us: count(row, 6)?,
+                    oldest: row.get(7)?,
+                    newest: row.get(8)?,
+                })
+            })?
+            .collect()
+        })?;
+        let bytes = std::fs::metadata(&self.path).map_err(|e| Error::io("read", &self.path, e))?.len();
+        Ok(CacheStats { bytes, models })
+    }
+
+    /// Removes what `selection` names, or only counts it in a dry run.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn prune(&self, selection: &Selection, dry_run: bool) -> Result<Pruned> {
+        const WHERE: &str = "FROM answers WHERE (?1 IS NULL OR created < ?1) AND (?2 IS NULL OR model = ?2)";
+        let chosen = params![selection.created_before, selection.model];
+        if dry_run {
+            let answers =
+                self.with("read", |db| db.query_row(&format!("SELECT count(*) {WHERE}"), chosen, |row| count(row, 0)))?;
+            return Ok(Pruned { answers, shrunk: false });
+        }
+        self.with("prune", |db| {
+            let answers = db.execute(&format!("DELETE {WHERE}"), chosen)? as u64;
+            // Others may be reading; then the room is kept for new answers instead.
+            db.busy_timeout(Duration::from_secs(1))?;
+            let shrunk = db.execute_batch("VACUUM; PRAGMA wal_checkpoint(TRUNCATE);");
+            db.busy_timeout(BUSY)?;
+            match shrunk {
+                Err(e) if !is_busy(&e) => Err(e),
+                shrunk => Ok(Pruned { answers, shrunk: shrunk.is_ok() }),
+            }
+        })
+    }
+
+    fn with<T>(&self, action: &str, work: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T> {
+        work(&locked(&self.connection)).map_err(|e| failure(action, &self.path, e))
+    }
+}
+
+/// Switches to WAL and makes the table in a new file; checks an old one.
+fn prepare(db: &Connection, path: &Path) -> Result<()> {
+    let pragma = |name: &str| db.query_row(&format!("PRAGMA {name}"), [], |row| row.get::<_, i64>(0));
+    let failed = |e| failure("open", path, e);
+    switch_to_wal(db).map_err(failed)?;
+    db.execute_batch("PRAGMA synchronous = NORMAL; BEGIN IMMEDIATE;").map_err(failed)?;
+    // In the transaction, so that of two processes that find an empty file only one makes the table.
+    let checked = (|| {
+        let (application, version) =
+            (pragma("application_id").map_err(failed)?, pragma("user_version").map_err(failed)?);
+        let objects: i64 = db.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).map_err(failed)?;
+        if application == 0 && objects == 0 {
+            let make = format!("PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION}; {TABLE}");
+            return db.execute_batch(&make).map_err(failed);
+        }
+        if application != APPLICATION {
+            return Err(not_ours(path));
+        }
+        if version != VERSION {
+            return Err(Error::request(format!(
+                "the cache {} has layout {version}, this program reads {VERSION}",
+                path.display()
+            ))
+            .with_hint("use the program that wrote it to export it, then import it here"));
+        }
+        Ok(())
+    })();
+    db.execute_batch(if checked.is_ok() { "COMMIT" } else { "ROLLBACK" }).map_err(failed)?;
+    checked
+}
+
+/// SQLite does not wait for the lock this switch needs, so it is tried again for a while.
+fn switch_to_wal(db: &Connection) -> rusqlite::Result<()> {
+    let mut tries = 0;
+    loop {
+        match db.query_row("PRAGMA journal_mode = WAL", [], |row| row.get::<_, String>(0)) {
+            Err(e) if is_busy(&e) && tries < 500 => {
+                tries += 1;
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            switched => return switched.map(drop),
+        }
+    }
+}
+
+/// True when the row is new or was replaced.
+fn insert(db: &Connection, new: &Entry, replace: bool) -> rusqlite::Result<bool> {
+    let verb = if replace { "INSERT OR REPLACE" } else { "INSERT OR IGNORE" };
+    let usage = &new.usage;
+    let changed = db
+        .prepare_cached(&format!(
+            "{verb} INTO answers ({COLUMNS}) VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13)"
+        ))?
+        .execute(params![
+            new.key.0,
+            new.base_url,
+            new.model,
+            new.attempt,
+            new.question,
+            new.body,
+            usage.prompt_tokens,
+            usage.completion_tokens,
+            usage.reasoning_tokens,
+            usage.cached_tokens,
+            i64::try_from(new.elapsed_us).unwrap_or(i64::MAX),
+            new.tries,
+            new.created
+        ])?;
+    Ok(changed > 0)
+}
+
+/// A row of [`COLUMNS`].
+fn entry(row: &Row<'_>) -> rusqlite::Result<Entry> {
+    Ok(Entry {
+        key: CacheKey(row.get(0)?),
+        base_url: row.get(1)?,
+        model: row.get(2)?,
+        attempt: row.get(3)?,
+        question: row.get(4)?,
+        body: row.get(5)?,
+        usage: Usage {
+            prompt_tokens: row.get(6)?,
+            completion_tokens: row.get(7)?,
+            reasoning_tokens: row.get(8)?,
+            cached_tokens: row.get(9)?,
+        },
+        elapsed_us: count(row, 10)?,
+        tries: row.get(11)?,
+        created: row.get(12)?,
+    })
+}
+
+/// SQLite's integers are signed; ours here never are.
+fn count(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
+    row.get::<_, i64>(column).map(|n| u64::try_from(n).unwrap_or(0))
+}
+
+fn is_busy(error: &rusqlite::Error) -> bool {
+    matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
+}
+
+fn failure(action: &str, path: &Path, error: rusqlite::Error) -> Error {
+    if error.sqlite_error_code() == Some(ErrorCode::NotADatabase) {
+        return not_ours(path);
+    }
+    Error::work(format!("cannot {action} the cache {}", path.display())).with_source(error)
+}
+
+fn not_ours(path: &Path) -> Error {
+    Error::request(format!("{} is no request cache of livingrag", path.display()))
+        .with_hint("name a new file, or one that a run has made")
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used)]
+mod tests {
+    use super::*;
+
+    fn sample(n: u8) -> Entry {
+        Entry {
+            key: CacheKey([n; 32]),
+            base_url: "http://h/v1".into(),
+            model: if n.is_multiple_of(2) { "even" } else { "odd" }.into(),
+            attempt: 0,
+            question: format!("q{n}"),
+            body: format!("{{\"n\":{n}}}"),
+            usage: Usage { prompt_tokens: Some(10), completion_tokens: (n > 1).then_some(2), ..Usage::default() },
+            elapsed_us: 5,
+            tries: 1,
+            created: i64::from(n) * 100,
+        }
+    }
+
+    fn filled() -> (tempfile::TempDir, Cache) {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::open(&folder.path().join("deep/cache.sqlite")).unwrap();
+        assert_eq!(cache.add_all(&[sample(1), sample(2), sample(3), sample(2)]).unwrap(), 3);
+        (folder, cache)
+    }
+
+    #[test]
+    fn what_is_kept_comes_back() {
+        let (_folder, cache) = filled();
+        assert_eq!(cache.get(&CacheKey([2; 32])).unwrap(), Some(sample(2)));
+        assert_eq!(cache.get(&CacheKey([9; 32])).unwrap(), None);
+        let again = Cache::open_existing(cache.path()).unwrap();
+        assert_eq!(again.page(None, 2).unwrap(), [sample(1), sample(2)]);
+        assert_eq!(again.page(Some(CacheKey([2; 32])), 2).unwrap(), [sample(3)]);
+    }
+
+    #[test]
+    fn the_first_answer_stands_unless_replaced() {
+        let (_folder, cache) = filled();
+        let other = Entry { body: "{}".into(), ..sample(1) };
+        assert_eq!(cache.put(other.clone(), false).unwrap(), sample(1));
+        assert_eq!(cache.put(other.clone(), true).unwrap(), other);
+        assert_eq!(cache.get(&other.key).unwrap(), Some(other));
+    }
+
+    #[test]
+    fn stats_and_pruning() {
+        let (_folder, cache) = filled();
+        let stats = cache.stats().unwrap();
+        let odd = &stats.models[1];
+        assert_eq!((stats.models.len(), odd.model.as_str(), odd.answers, odd.with_usage), (2, "odd", 2, 1));
+        assert_eq!((odd.prompt_tokens, odd.completion_tokens, odd.oldest, odd.newest), (20, 2, 100, 300));
+        let old = Selection { created_before: Some(201), model: None };
+        assert_eq!(cache.prune(&old, true).unwrap(), Pruned { answers: 2, shrunk: false });
+        let old_even = Selection { created_before: Some(201), model: Some("even".into()) };
+        assert_eq!(cache.prune(&old_even, false).unwrap(), Pruned { answers: 1, shrunk: true });
+        assert_eq!(cache.page(None, 9).unwrap(), [sample(1), sample(3)]);
+    }
+
+    #[test]
+    fn other_files_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x");
+        assert_eq!(Cache::open_existing(&path).unwrap_err().exit_code(), 2);
+        std::fs::write(&path, "this is a text that is no database at all".repeat(99)).unwrap();
+        let error = Cache::open(&path).unwrap_err();
+        assert!(error.exit_code() == 2 && error.to_string().contains("no request cache"), "{}", error.report());
+        let foreign = folder.path().join("y");
+        Connection::open(&foreign).unwrap().execute_batch("CREATE TABLE t (x)").unwrap();
+        assert!(Cache::open(&foreign).unwrap_err().to_string().contains("no request cache"));
+        let newer = folder.path().join("z");
+        drop(Cache::open(&newer).unwrap());
+        Connection::open(&newer).unwrap().execute_batch("PRAGMA user_version = 2").unwrap();
+        assert!(Cache::open(&newer).unwrap_err().to_string().contains("layout 2"));
+    }
+
+    #[test]
+    fn many_threads_and_connections_write_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("cache.sqlite");
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    let cache = Cache::open(&path).unwrap();
+                    for n in 0..50 {
+                        assert_eq!(cache.put(sample(n), false).unwrap(), sample(n));
+                    }
+                });
+            }
+        });
+        assert_eq!(Cache::open(&path).unwrap().page(None, 99).unwrap().len(), 50);
+    }
+}

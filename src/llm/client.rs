@@ -1,0 +1,445 @@
+//! Sends many calls and brings every one home.
+//!
+//! In: [`Call`]s. Out: one [`ChatOutcome`] each, in order. What the cache holds is not sent; equal calls of a batch are sent
+//! once; failures that may pass are retried with pauses; a failure that stays is the outcome of its own call and of no other.
+//! A whole run stops only where going on would be wrong: at a cap, at a cache that cannot be written, or, when nothing may be
+//! asked, at a missing answer.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use super::cache::{Cache, CacheMode, Entry};
+use super::chat::{CacheKey, Call, CallError, ChatOutcome, ChatRequest, FailureKind};
+use super::clock::{Clock, SystemClock};
+use super::gate::{Caps, Ended, Gate};
+use super::http::Http;
+use super::ledger::Ledger;
+use super::reply::{self, Reply};
+use super::retry::{self, RetryPolicy};
+use super::secret::Secret;
+use super::{LlmStatus, Usage, estimate_tokens, locked};
+use crate::generate::{Prices, cost_usd};
+use crate::{Error, Result};
+
+/// Longest part of an endpoint's error that is kept, in characters.
+const MOST_ERROR_TEXT: usize = 300;
+
+/// An honest text has four or five bytes a token. A prompt of which the endpoint counted less than one token in this many bytes
+/// was probably cut.
+const BYTES_PER_TOKEN_OF_A_CUT_PROMPT: u64 = 7;
+
+/// How a client behaves.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClientSettings {
+    /// Most calls at a time.
+    pub concurrency: u32,
+    /// Time for one try, from connecting to the last byte.
+    pub timeout: Duration,
+    /// When a call is asked again.
+    pub retry: RetryPolicy,
+    /// Where the client stops.
+    pub caps: Caps,
+    /// Calls sent before, by the part of the run that is resumed; they count against the cap.
+    pub calls_before: u64,
+    /// US dollars spent before.
+    pub usd_before: f64,
+}
+
+impl Default for ClientSettings {
+    /// Sixteen calls at a time, two minutes each, no caps.
+    fn default() -> Self {
+        Self {
+            concurrency: 16,
+            timeout: Duration::from_secs(120),
+            retry: RetryPolicy::default(),
+            caps: Caps::default(),
+            calls_before: 0,
+            usd_before: 0.0,
+        }
+    }
+}
+
+/// What a batch would take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Planned {
+    /// Calls that would go out.
+    pub new_calls: u64,
+    /// Calls that the cache, or an equal call of the batch, answers.
+    pub cached_calls: u64,
+    /// Prompt tokens of the new calls, estimated.
+    pub prompt_tokens: u64,
+    /// Most completion tokens of the new calls.
+    pub most_completion_tokens: u64,
+}
+
+/// A client of one endpoint.
+pub struct Client {
+    http: Http,
+    gate: Gate,
+    settings: ClientSettings,
+    cache: Option<(Arc<Cache>, CacheMode)>,
+    prices: Option<Prices>,
+    clock: Box<dyn Clock>,
+    ledger: Mutex<Ledger>,
+}
+
+/// A call with what is computed from it once.
+struct Prepared<'a> {
+    call: &'a Call,
+    body: String,
+    key: CacheKey,
+}
+
+/// One try that failed.
+struct Failure {
+    error: CallError,
+    asked_pause: Option<Duration>,
+}
+
+impl Client {
+    /// A client that sends `key` with every request, keeps answers in `cache` and counts dollars by `prices`.
+    ///
+    /// # Errors
+    /// When this build has no HTTP client, or dollars are capped without a price.
+    pub fn new(
+        settings: ClientSettings,
+        key: Option<Secret>,
+        cache: Option<(Arc<Cache>, CacheMode)>,
+        prices: Option<Prices>,
+    ) -> Result<Self> {
+        if settings.caps.usd.is_some() && prices.is_none() {
+            return Err(Error::request("a cap in dollars needs the model's price, and the price list has none")
+                .with_hint("add the model to the price list, or cap the calls"));
+        }
+        let gate = Gate::new(settings.concurrency, settings.caps, settings.calls_before, settings.usd_before);
+        let http = Http::new(settings.timeout, settings.concurrency, key)?;
+        let clock = Box::new(SystemClock::default());
+        Ok(Self { http, gate, settings, cache, prices, clock, ledger: Mutex::default() })
+    }
+
+    /// The same client with another clock.
+    #[must_use]
+    pub fn with_clock(self, clock: impl Clock + 'static) -> Self {
+        Self { clock: Box::new(clock), ..self }
+    }
+
+    /// What was done so far.
+    pub fn ledger(&self) -> Ledger {
+        locked(&self.ledger).clone()
+    }
+
+    /// What `calls` would take, without asking anything.
+    ///
+    /// # Errors
+    /// When a request cannot be sent, or the cache not be read.
+    pub fn plan(&self, calls: &[Call]) -> Result<Planned> {
+        let (prepared, first) = prepare(calls)?;
+        let mut planned = Planned { cached_calls: (calls.len() - first.len()) as u64, ..Planned::default() };
+        for &at in first.values() {
+            if self.kept(&prepared[at].key)?.is_some() {
+                planned.cached_calls += 1;
+            } else {
+                planned.new_calls += 1;
+                planned.prompt_tokens += u64::from(calls[at].request.estimated_prompt_tokens());
+                planned.most_completion_tokens += u64::from(calls[at].request.max_tokens);
+            }
+        }
+        Ok(planned)
+    }
+
+    /// One outcome a call, in the order of the calls.
+    ///
+    /// # Errors
+    /// At a request that can never be sent (before any is), at a cap, at a cache that fails, and in the mode `only` at a missing
+    /// answer, naming its question. Answers that came before are in the cache.
+    pub fn complete(&self, calls: &[Call]) -> Result<Vec<ChatOutcome>> {
+        let (prepared, first) = prepare(calls)?;
+        let mut outcomes: Vec<Option<ChatOutcome>> = Vec::new();
+        outcomes.resize_with(calls.len(), || None);
+        let mut missing = Vec::new();
+        for &at in first.values() {
+            match self.kept(&prepared[at].key)? {
+                Some(entry) => outcomes[at] = Some(from_entry(&prepared[at], entry, true)?),
+                None => missing.push(at),
+            }
+        }
+        // Sent in the order of the calls, so that an interrupted run is complete up to somewhere.
+        missing.sort_unstable();
+        let cached = (first.len() - missing.len()) as u64;
+        if let (Some((cache, CacheMode::Only)), Some(&at)) = (&self.cache, missing.first()) {
+            return Err(Error::work(format!(
+                "no answer is kept for the question {:?} ({}; {} of {} are missing in {})",
+                calls[at].question,
+                calls[at].request.model,
+                missing.len(),
+                first.len(),
+                cache.path().display()
+            ))
+            .with_hint(
+                "nothing may be asked in the cache mode \"only\": import the answers, or use the mode \"use\"",
+            ));
+        }
+        {
+            let mut ledger = locked(&self.ledger);
+            ledger.cached += cached;
+            ledger.shared += (calls.len() - first.len()) as u64;
+        }
+        for (at, outcome) in self.ask_all(&prepared, &missing)? {
+            outcomes[at] = Some(outcome);
+        }
+        let shared: Vec<_> = prepared.iter().map(|p| first.get(&p.key).copied()).collect();
+        shared
+            .into_iter()
+            .map(|at| {
+                at.and_then(|at| outcomes[at].clone()).ok_or_else(|| Error::work("a call came back without an outcome"))
+            })
+            .collect()
+    }
+
+    /// Asks one request past the cache; counted and capped like any other.
+    ///
+    /// # Errors
+    /// As [`Client::complete`].
+    pub fn ask(&self, request: ChatRequest) -> Result<ChatOutcome> {
+        let call = Call { question: String::new(), attempt: 0, request };
+        let (prepared, _) = prepare(std::slice::from_ref(&call))?;
+        self.send(&prepared[0], None, &AtomicBool::new(false))
+    }
+
+    /// What the cache holds for a key, where it may be used.
+    fn kept(&self, key: &CacheKey) -> Result<Option<Entry>> {
+        match &self.cache {
+            Some((cache, CacheMode::Use | CacheMode::Only)) => cache.get(key),
+            Some((_, CacheMode::Refresh)) | None => Ok(None),
+        }
+    }
+
+    /// Sends the calls at `missing`, several at a time.
+    fn ask_all(&self, prepared: &[Prepared<'_>], missing: &[usize]) -> Result<Vec<(usize, ChatOutcome)>> {
+        let next = AtomicUsize::new(0);
+        let stop = AtomicBool::new(false);
+        let done = Mutex::new(Vec::with_capacity(missing.len()));
+        let failed = Mutex::new(None);
+        let work = || {
+            while !stop.load(Ordering::Relaxed)
+                && let Some(&at) = missing.get(next.fetch_add(1, Ordering::Relaxed))
+            {
+                match self.send(&prepared[at], self.cache.as_ref(), &stop) {
+                    Ok(outcome) => locked(&done).push((at, outcome)),
+                    Err(error) => {
+                        stop.store(true, Ordering::Relaxed);
+                        locked(&failed).get_or_insert(error);
+                    }
+                }
+            }
+        };
+        let workers = missing.len().min(self.settings.concurrency.max(1) as usize);
+        std::thread::scope(|scope| {
+            for _ in 1..workers {
+                scope.spawn(work);
+            }
+            work();
+        });
+        let failed = failed.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        failed.map_or_else(|| Ok(done.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner)), Err)
+    }
+
+    /// Sends one call until it is answered or given up.
+    fn send(
+        &self,
+        prepared: &Prepared<'_>,
+        cache: Option<&(Arc<Cache>, CacheMode)>,
+        stop: &AtomicBool,
+    ) -> Result<ChatOutcome> {
+        let request = &prepared.call.request;
+        let url = request.url();
+        let worst = self.prices.map_or(0.0, |prices| most_usd(&prices, request));
+        let mut tries = 0;
+        loop {
+            let permit = self.gate.enter(worst)?;
+            tries += 1;
+            locked(&self.ledger).sent += 1;
+            let started = self.clock.now();
+            let tried = self.try_once(&url, &prepared.body);
+            let elapsed_us = u64::try_from((self.clock.now().saturating_sub(started)).as_micros()).unwrap_or(u64::MAX);
+            let failure = match tried {
+                Ok((body, reply)) => {
+                    let usd = self.prices.map_or(0.0, |prices| estimated_usd(&prices, request, &reply));
+                    self.gate.leave(permit, Ended::Success, usd);
+                    let entry = Entry {
+                        key: prepared.key,
+                        base_url: request.address().to_owned(),
+                        model: request.model.clone(),
+                        attempt: prepared.call.attempt,
+                        question: prepared.call.question.clone(),
+                        body,
+                        usage: reply.usage,
+                        elapsed_us,
+                        tries,
+                        created: self.clock.unix_seconds(),
+                    };
+                    // First on disk, then into anyone's hands.
+                    let entry = match cache {
+                        Some((cache, mode)) => cache.put(entry, *mode == CacheMode::Refresh)?,
+                        None => entry,
+                    };
+                    let outcome = from_entry(prepared, entry, false)?;
+                    self.count(&outcome, usd);
+                    return Ok(outcome);
+                }
+                Err(failure) => failure,
+            };
+            let kind = failure.error.kind;
+            let ended = if kind == FailureKind::RateLimited { Ended::RateLimited } else { Ended::Otherwise };
+            let slowed = self.gate.leave(permit, ended, 0.0);
+            let mut ledger = locked(&self.ledger);
+            ledger.slowed += u64::from(slowed);
+            let budget_left = ledger.retried() < self.settings.retry.budget;
+            if !kind.is_retried()
+                || tries >= self.settings.retry.max_tries
+                || !budget_left
+                || stop.load(Ordering::Relaxed)
+            {
+                ledger.count_failure(kind);
+                let mut error = failure.error;
+                if kind.is_retried() && !budget_left {
+                    error.text =
+                        format!("{} (the retry budget of {} is spent)", error.text, self.settings.retry.budget);
+                }
+                return Ok(failed(error, elapsed_us, tries));
+            }
+            let pause = self.settings.retry.pause(&prepared.key, tries, failure.asked_pause);
+            ledger.count_retry(kind);
+            ledger.paused_ms += u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
+            drop(ledger);
+            self.clock.sleep(pause);
+        }
+    }
+
+    /// Sends once; the body and what it says, or what went wrong.
+    fn try_once(&self, url: &str, body: &str) -> std::result::Result<(String, Reply), Failure> {
+        let failure = |kind, http_status, text: &str, asked_pause| Failure {
+            error: CallError { kind, http_status, text: shortened(&self.http.redact(text)) },
+            asked_pause,
+        };
+        let got = self.http.post(url, body).map_err(|(kind, text)| failure(kind, None, &text, None))?;
+        if !(200..300).contains(&got.status) {
+            let asked = retry::asked_pause(
+                got.retry_after.as_deref(),
+                got.retry_after_ms.as_deref(),
+                self.clock.unix_seconds(),
+            );
+            let said = said(&got.body);
+            let text = format!("HTTP {}{}{said}", got.status, if said.is_empty() { "" } else { ": " });
+            return Err(failure(FailureKind::of_status(got.status), Some(got.status), &text, asked));
+        }
+        match reply::parse(&got.body) {
+            Ok(reply) => Ok((got.body, reply)),
+            Err(text) => Err(failure(FailureKind::InvalidReply, Some(got.status), &text, None)),
+        }
+    }
+
+    fn count(&self, outcome: &ChatOutcome, usd: f64) {
+        let mut ledger = locked(&self.ledger);
+        ledger.count_answer(outcome.status);
+        ledger.prompts_maybe_cut += u64::from(outcome.prompt_maybe_cut);
+        ledger.without_usage += u64::from(outcome.usage.completion_tokens.is_none());
+        ledger.usd += usd;
+    }
+}
+
+/// Checks every request, and finds the first call of each key.
+fn prepare(calls: &[Call]) -> Result<(Vec<Prepared<'_>>, BTreeMap<CacheKey, usize>)> {
+    let mut prepared = Vec::with_capacity(calls.len());
+    let mut first = BTreeMap::new();
+    for (at, call) in calls.iter().enumerate() {
+        call.request.check()?;
+        let body = call.request.body();
+        let key = CacheKey::of(call, &body);
+        first.entry(key).or_insert(at);
+        prepared.push(Prepared { call, body, key });
+    }
+    Ok((prepared, first))
+}
+
+/// The outcome that a kept body stands for: the same whether it just came or came years ago.
+fn from_entry(prepared: &Prepared<'_>, entry: Entry, cached: bool) -> Result<ChatOutcome> {
+    let reply = reply::parse(&entry.body).map_err(|text| {
+        Error::work(format!("the kept answer for the question {:?} cannot be read: {text}", prepared.call.question))
+            .with_hint("use the cache mode \"refresh\" to ask again")
+    })?;
+    let prompt: u64 = prepared.call.request.messages.iter().map(|m| m.content.len() as u64).sum();
+    let carried = |tokens: u32| u64::from(tokens) * BYTES_PER_TOKEN_OF_A_CUT_PROMPT;
+    let prompt_maybe_cut = reply.usage.prompt_tokens.is_some_and(|tokens| prompt > carried(tokens));
+    Ok(ChatOutcome {
+        text: reply.text().to_owned(),
+        status: reply.status(),
+        text_from_reasoning: reply.is_from_reasoning(),
+        finish_reason: reply.finish_reason,
+        reasoning: Some(reply.reasoning).filter(|r| !r.is_empty()),
+        usage: reply.usage,
+        prompt_maybe_cut,
+        elapsed_us: entry.elapsed_us,
+        tries: entry.tries,
+        cached,
+        error: None,
+    })
+}
+
+fn failed(error: CallError, elapsed_us: u64, tries: u32) -> ChatOutcome {
+    ChatOutcome {
+        text: String::new(),
+        status: LlmStatus::Error,
+        finish_reason: None,
+        reasoning: None,
+        text_from_reasoning: false,
+        usage: Usage::default(),
+        prompt_maybe_cut: false,
+        elapsed_us,
+        tries,
+        cached: false,
+        error: Some(error),
+    }
+}
+
+/// The most a request can cost, with a generous three bytes a prompt token: what is reserved before it leaves.
+fn most_usd(prices: &Prices, request: &ChatRequest) -> f64 {
+    let prompt = request.estimated_prompt_tokens();
+    let usage = Usage {
+        prompt_tokens: Some(prompt.saturating_add(prompt / 3)),
+        completion_tokens: Some(request.max_tokens),
+        ..Usage::default()
+    };
+    cost_usd(&usage, prices).unwrap_or(0.0)
+}
+
+/// What an answer cost; counts that were not reported are estimated, so that a cap holds without them.
+fn estimated_usd(prices: &Prices, request: &ChatRequest, reply: &Reply) -> f64 {
+    let usage = Usage {
+        prompt_tokens: reply.usage.prompt_tokens.or_else(|| Some(request.estimated_prompt_tokens())),
+        completion_tokens: reply
+            .usage
+            .completion_tokens
+            .or_else(|| Some(estimate_tokens(&reply.content).saturating_add(estimate_tokens(&reply.reasoning)))),
+        ..reply.usage
+    };
+    cost_usd(&usage, prices).unwrap_or(0.0)
+}
+
+/// The message of an error body, or the body.
+fn said(body: &str) -> String {
+    let value: serde_json::Value = serde_json::from_str(body).unwrap_or_default();
+    let message = value.get("error").map(|e| e.get("message").unwrap_or(e)).or_else(|| value.get("message"));
+    message.and_then(|m| m.as_str()).unwrap_or(body).trim().to_owned()
+}
+
+/// `text` on one line and not too long.
+fn shortened(text: &str) -> String {
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(MOST_ERROR_TEXT) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
+    }
+}
