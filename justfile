@@ -24,6 +24,11 @@ gpu-check what="run":
 demo:
     cargo run --release -- demo
 
+# The demo as an array job of four on a real Slurm of one node (Debian, root; installs slurm-wlm).
+slurm-check:
+    cargo build --release
+    scripts/slurm-check.sh
+
 bench:
     cargo bench
 

@@ -1,7 +1,7 @@
 //! livingrag replays question streams through Graph-RAG systems that learn from their own verified reasoning, and measures them.
 //!
 //! The folders are the pipeline; imports go down this list only (see ARCHITECTURE.md):
-//! `cli` → `config` → `report` → `analyse` → `replay` → `trace` → `gates` → `llm` → `generate` → `experience`
+//! `cli` → `config` → `report` → `analyse` → `sweep` → `replay` → `trace` → `gates` → `llm` → `generate` → `experience`
 //! → `retrieve` → `index` → `dataset` → `backend` → `math`.
 
 pub mod analyse;
@@ -20,6 +20,7 @@ pub mod math;
 pub mod replay;
 pub mod report;
 pub mod retrieve;
+pub mod sweep;
 pub mod text;
 pub mod trace;
 

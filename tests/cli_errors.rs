@@ -118,7 +118,7 @@ fn index_takes_index_keys_only() {
 
 #[test]
 fn unknown_table() {
-    assert_snapshot!(refused("", &["report", "results", "--tables", "2,5"]));
+    assert_snapshot!(refused("", &["report", "results", "--tables", "2,99"]));
 }
 
 #[test]
@@ -130,7 +130,9 @@ fn too_many_threads() {
 fn help_of_every_command() {
     let sandbox = Sandbox::new();
     assert_snapshot!("help", sandbox.run(&["--help"]));
-    for command in ["demo", "index", "retrieve", "run", "report", "compare", "cache", "dataset", "doctor"] {
+    for command in
+        ["demo", "index", "retrieve", "run", "sweep", "status", "report", "compare", "cache", "dataset", "doctor"]
+    {
         assert_snapshot!(format!("help_{command}"), sandbox.run(&[command, "--help"]));
     }
     for command in ["stats", "export", "import", "prune"] {

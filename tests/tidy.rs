@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 const LONGEST: usize = 650;
 
 /// Documents whose links and paths are checked.
-const DOCUMENTS: [&str; 8] = [
+const DOCUMENTS: [&str; 9] = [
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
@@ -20,6 +20,7 @@ const DOCUMENTS: [&str; 8] = [
     "docs/configuration.md",
     "docs/datasets.md",
     "docs/traces.md",
+    "docs/sweeps.md",
 ];
 
 /// A word that starts so is taken for a path in the repository.

@@ -15,6 +15,8 @@ mod report;
 mod retrieve;
 mod run;
 mod session;
+mod status;
+mod sweep;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -57,6 +59,8 @@ enum Command {
     Index(index::IndexArgs),
     Retrieve(retrieve::RetrieveArgs),
     Run(run::RunArgs),
+    Sweep(sweep::SweepArgs),
+    Status(status::StatusArgs),
     Report(report::ReportArgs),
     Compare(compare::CompareArgs),
     Cache(cache::CacheArgs),
@@ -90,6 +94,8 @@ fn dispatch(cli: &Cli) -> Result<()> {
         Command::Index(args) => index::index(args, global),
         Command::Retrieve(args) => retrieve::retrieve(args, global),
         Command::Run(args) => run::run(args, global),
+        Command::Sweep(args) => sweep::sweep(args, global),
+        Command::Status(args) => status::status(args, global),
         Command::Report(args) => report::report(args, global),
         Command::Compare(args) => compare::compare(args, global),
         Command::Cache(args) => cache::cache(args, global),

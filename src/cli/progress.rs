@@ -18,6 +18,10 @@ pub struct Progress {
     what: String,
     total: u64,
     done: AtomicU64,
+    /// Done before this process began; it says nothing about the speed.
+    before: u64,
+    every: Duration,
+    remark: Mutex<String>,
     start: Instant,
     form: Form,
 }
@@ -37,7 +41,7 @@ impl Progress {
             Form::Nothing
         } else if std::io::stderr().is_terminal() {
             let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
-            if let Ok(style) = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} {eta} left") {
+            if let Ok(style) = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} {per_sec:.0} {eta} left") {
                 bar.set_style(style);
             }
             bar.set_message(what.to_owned());
@@ -45,7 +49,37 @@ impl Progress {
         } else {
             Form::Lines(Mutex::new(start))
         };
-        Self { what: what.to_owned(), total, done: AtomicU64::new(0), start, form }
+        Self {
+            what: what.to_owned(),
+            total,
+            done: AtomicU64::new(0),
+            before: 0,
+            every: EVERY,
+            remark: Mutex::default(),
+            start,
+            form,
+        }
+    }
+
+    /// Says that `done` things were done before, and how often a plain line is wanted.
+    pub fn long(mut self, done: u64, every: Duration) -> Self {
+        self.before = done;
+        self.every = every;
+        if let Form::Bar(bar) = &self.form {
+            bar.reset_eta();
+        }
+        self.set(done);
+        self
+    }
+
+    /// What else is to be said beside the count, for example how many things failed.
+    pub fn remark(&self, text: String) {
+        if let Form::Bar(bar) = &self.form {
+            bar.set_message(format!("{}{text}", self.what));
+        }
+        if let Ok(mut remark) = self.remark.lock() {
+            *remark = text;
+        }
     }
 
     /// Counts `n` more things as done.
@@ -69,9 +103,12 @@ impl Progress {
             Form::Lines(last) => {
                 // Another thread that holds the lock is printing already.
                 let Ok(mut last) = last.try_lock() else { return };
-                if last.elapsed() >= EVERY {
+                if last.elapsed() >= self.every {
                     *last = Instant::now();
-                    let line = plain_line(&self.what, done, self.total, self.start.elapsed());
+                    let now = done.saturating_sub(self.before);
+                    let left = time_left(now, self.total.saturating_sub(self.before), self.start.elapsed());
+                    let remark = self.remark.lock().map(|r| r.clone()).unwrap_or_default();
+                    let line = format!("{}{remark}", plain_line(&self.what, done, self.total, left));
                     let _ = writeln!(std::io::stderr().lock(), "{line}");
                 }
             }
@@ -88,9 +125,9 @@ impl Drop for Progress {
 }
 
 /// `retrieve: 250 of 1000 (25 %), 30 s left`.
-fn plain_line(what: &str, done: u64, total: u64, elapsed: Duration) -> String {
+fn plain_line(what: &str, done: u64, total: u64, left: Option<Duration>) -> String {
     let percent = if total == 0 { 100 } else { 100 * u128::from(done) / u128::from(total) };
-    let left = match time_left(done, total, elapsed) {
+    let left = match left {
         Some(left) => format!(", {} left", readable(left)),
         None => String::new(),
     };
@@ -103,7 +140,7 @@ fn time_left(done: u64, total: u64, elapsed: Duration) -> Option<Duration> {
 }
 
 /// `45 s`, `3 min 20 s`, `2 h 5 min`.
-fn readable(time: Duration) -> String {
+pub(super) fn readable(time: Duration) -> String {
     let seconds = time.as_secs();
     match seconds {
         0..60 => format!("{seconds} s"),
@@ -118,7 +155,8 @@ mod tests {
 
     #[test]
     fn a_plain_line_says_what_is_done_and_what_is_left() {
-        let line = |done, total, seconds| plain_line("run", done, total, Duration::from_secs(seconds));
+        let line =
+            |done, total, seconds| plain_line("run", done, total, time_left(done, total, Duration::from_secs(seconds)));
         assert_eq!(line(250, 1000, 10), "run: 250 of 1000 (25 %), 30 s left");
         assert_eq!(line(1, 21, 10), "run: 1 of 21 (4 %), 3 min 20 s left");
         assert_eq!(line(1, 751, 10), "run: 1 of 751 (0 %), 2 h 5 min left");

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::{Global, output};
 use crate::Result;
-use crate::backend;
-use crate::config::RunConfig;
+use crate::backend::{self, Backend};
+use crate::config::{BackendConfig, RunConfig};
 use crate::dataset::Dataset;
 use crate::index::{Index, IndexOptions, files};
 use crate::replay::estimate::{Estimate, available_memory, estimate};
@@ -41,6 +41,13 @@ pub fn open(config: &RunConfig, out: &Path, global: &Global) -> Result<Opened> {
     Ok(Opened { dataset, index: Arc::new(index) })
 }
 
+/// The backend, and as many workers for what runs beside it.
+pub fn open_backend(config: &BackendConfig) -> Result<Arc<dyn Backend>> {
+    // Fails when an earlier dataset has made them already, with the same number unless a sweep mixes numbers; results do not depend on it.
+    let _ = rayon::ThreadPoolBuilder::new().num_threads(config.threads as usize).build_global();
+    Ok(Arc::from(backend::open(config)?))
+}
+
 impl Opened {
     /// What a run will take; refuses what will not fit into memory.
     pub fn estimate(&self, config: &RunConfig, parts: &Parts) -> Result<Estimate> {
@@ -51,15 +58,13 @@ impl Opened {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             n => n as usize,
         };
-        // A recording answers without a call.
-        let asks = !parts.simulated && parts.reader.name() != "recorded";
-        let estimate = estimate(config, &self.index.meta, mean, asks, threads);
+        let estimate = estimate(config, &self.index.meta, mean, parts.asks(), threads);
         estimate.check_memory(available_memory())?;
         Ok(estimate)
     }
 
     /// Prepares the dataset on the configuration's backend.
     pub fn session(self, config: &RunConfig) -> Result<Session> {
-        Session::new(self.dataset, self.index, Arc::from(backend::open(&config.backend)?))
+        Session::new(self.dataset, self.index, open_backend(&config.backend)?)
     }
 }

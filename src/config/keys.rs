@@ -255,7 +255,7 @@ impl Key {
             Text => "text".into(),
             Path => "a path".into(),
             Switch => "`true` or `false`".into(),
-            Order => "`file`, `shuffle:<seed>`, `reverse`, `clustered` or `spread`".into(),
+            Order => "`file`, `shuffle:<seed>`, `reverse`, `clustered`, `spread` or `drift`".into(),
             OneOf(words) => either(words),
             Integer(low, U32_MAX) => format!("a whole number from {low} to 2^32 - 1"),
             Integer(low, I64_MAX) => format!("a whole number from {low} to 2^63 - 1"),
@@ -306,7 +306,7 @@ fn is_order(text: &str) -> bool {
     match text.strip_prefix("shuffle:") {
         // Digits alone: `parse` would also take "+3", and one order must have one name.
         Some(seed) => seed.bytes().all(|b| b.is_ascii_digit()) && seed.parse::<u64>().is_ok(),
-        None => matches!(text, "file" | "reverse" | "clustered" | "spread"),
+        None => matches!(text, "file" | "reverse" | "clustered" | "spread" | "drift"),
     }
 }
 
@@ -375,7 +375,7 @@ mod tests {
 
     #[test]
     fn an_order_has_one_name() {
-        for order in ["file", "reverse", "clustered", "spread", "shuffle:0", "shuffle:18446744073709551615"] {
+        for order in ["file", "reverse", "clustered", "spread", "drift", "shuffle:0", "shuffle:18446744073709551615"] {
             assert!(is_order(order), "{order}");
         }
         for order in

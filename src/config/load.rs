@@ -13,7 +13,7 @@ use super::keys::{self, Key};
 use crate::{Error, Result};
 
 /// Dotted key to value.
-type Flat = BTreeMap<String, toml::Value>;
+pub(crate) type Flat = BTreeMap<String, toml::Value>;
 
 impl RunConfig {
     /// Reads one file over the defaults, then `sets` (`"replay.lag=1"`) over the file.
@@ -32,21 +32,35 @@ impl RunConfig {
     pub fn load_layers<P: AsRef<Path>>(files: &[P], sets: &[String]) -> Result<Self> {
         let mut flat = Flat::new();
         for file in files {
-            let path = file.as_ref();
-            let bytes = std::fs::read(path).map_err(|e| {
-                Error::io("read the configuration", path, e).with_hint("configs/ holds configurations to start from")
-            })?;
-            let text = std::str::from_utf8(&bytes).map_err(|e| {
-                Error::request(format!("{} is not UTF-8: byte {} is invalid", path.display(), e.valid_up_to()))
-            })?;
-            read_layer(&path.display().to_string(), text, &mut flat)?;
+            read_file(file.as_ref(), &mut flat)?;
         }
         for set in sets {
             let (key, value) = read_set(set)?;
             flat.insert(key.name.to_owned(), value);
         }
-        nest(&flat).try_into().map_err(|e| Error::request("the configuration does not fit together").with_source(e))
+        from_flat(&flat)
     }
+}
+
+/// The text of a file that must be UTF-8.
+pub(crate) fn read_text(path: &Path) -> Result<String> {
+    let bytes = std::fs::read(path).map_err(|e| {
+        Error::io("read the configuration", path, e).with_hint("configs/ holds configurations to start from")
+    })?;
+    String::from_utf8(bytes).map_err(|e| {
+        let valid = e.utf8_error().valid_up_to();
+        Error::request(format!("{} is not UTF-8: byte {valid} is invalid", path.display()))
+    })
+}
+
+/// Checks a configuration file and adds its keys to `flat`.
+pub(crate) fn read_file(path: &Path, flat: &mut Flat) -> Result<()> {
+    read_layer(&path.display().to_string(), &read_text(path)?, flat)
+}
+
+/// The configuration with these keys, the others at their defaults.
+pub(crate) fn from_flat(flat: &Flat) -> Result<RunConfig> {
+    nest(flat).try_into().map_err(|e| Error::request("the configuration does not fit together").with_source(e))
 }
 
 /// Every key of `config` with its value, in the order of the fields.
@@ -88,14 +102,14 @@ fn nest(flat: &Flat) -> toml::Table {
 }
 
 /// Something wrong at a byte of the file.
-struct Problem {
-    at: usize,
-    message: String,
-    hint: String,
+pub(crate) struct Problem {
+    pub(crate) at: usize,
+    pub(crate) message: String,
+    pub(crate) hint: String,
 }
 
-/// Checks `text` and adds its keys to `flat`; of several problems the first in the file is reported.
-fn read_layer(file: &str, text: &str, flat: &mut Flat) -> Result<()> {
+/// A TOML text with the places of its values.
+pub(crate) fn parse<'t>(file: &str, text: &'t str) -> Result<(toml::Spanned<DeTable<'t>>, toml::Table)> {
     let syntax = |e: toml::de::Error| {
         let at = e.span().map_or(0, |span| span.start);
         let line = text[..at.min(text.len())].rfind('\n').map_or(0, |n| n + 1);
@@ -108,14 +122,23 @@ fn read_layer(file: &str, text: &str, flat: &mut Flat) -> Result<()> {
         )
     };
     // Twice: once for the places, once for the values.
-    let places = DeTable::parse(text).map_err(syntax)?;
-    let values: toml::Table = text.parse().map_err(syntax)?;
-    let mut problems = Vec::new();
-    walk("", places.get_ref(), &values, &mut problems, flat);
+    Ok((DeTable::parse(text).map_err(syntax)?, text.parse().map_err(syntax)?))
+}
+
+/// The first of several problems as an error.
+pub(crate) fn first_problem(file: &str, text: &str, problems: Vec<Problem>) -> Result<()> {
     match problems.into_iter().min_by_key(|problem| problem.at) {
         Some(problem) => Err(located(file, text, problem)),
         None => Ok(()),
     }
+}
+
+/// Checks `text` and adds its keys to `flat`; of several problems the first in the file is reported.
+fn read_layer(file: &str, text: &str, flat: &mut Flat) -> Result<()> {
+    let (places, values) = parse(file, text)?;
+    let mut problems = Vec::new();
+    walk("", places.get_ref(), &values, &mut problems, flat);
+    first_problem(file, text, problems)
 }
 
 const SYNTAX_HINT: &str = "TOML: `key = value`, text in quotes, each section and key once";
@@ -155,7 +178,7 @@ fn walk(prefix: &str, places: &DeTable<'_>, values: &toml::Table, problems: &mut
 }
 
 /// Splits and checks one `--set` word. A value that is no TOML, or that fits only as text, is taken as text.
-fn read_set(set: &str) -> Result<(&'static Key, toml::Value)> {
+pub(crate) fn read_set(set: &str) -> Result<(&'static Key, toml::Value)> {
     let Some((name, text)) = set.split_once('=') else {
         return Err(Error::request(format!("--set {set} has no value")).with_hint(format!("write --set {set}=VALUE")));
     };
@@ -176,19 +199,19 @@ fn read_set(set: &str) -> Result<(&'static Key, toml::Value)> {
     }
 }
 
-fn located(file: &str, text: &str, problem: Problem) -> Error {
+pub(crate) fn located(file: &str, text: &str, problem: Problem) -> Error {
     let before = &text[..problem.at.min(text.len())];
     let line = before.matches('\n').count() + 1;
     let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
     Error::request(format!("{file}, line {line}, column {column}: {}", problem.message)).with_hint(problem.hint)
 }
 
-fn join(prefix: &str, part: &str) -> String {
+pub(crate) fn join(prefix: &str, part: &str) -> String {
     if prefix.is_empty() { part.to_owned() } else { format!("{prefix}.{part}") }
 }
 
 /// A value as it would be typed; tables and lists by their type alone.
-fn show(value: &toml::Value) -> String {
+pub(crate) fn show(value: &toml::Value) -> String {
     match value {
         toml::Value::Table(_) => "a table".into(),
         toml::Value::Array(_) => "a list".into(),
@@ -196,16 +219,16 @@ fn show(value: &toml::Value) -> String {
     }
 }
 
-fn key_hint(key: &Key) -> String {
+pub(crate) fn key_hint(key: &Key) -> String {
     format!("{}: {}", key.name, key.meaning)
 }
 
-fn section_hint(section: &str) -> String {
+pub(crate) fn section_hint(section: &str) -> String {
     let inside = keys::KEYS.iter().filter_map(|key| key.name.strip_prefix(section)?.strip_prefix('.'));
     format!("its keys are {}", inside.collect::<Vec<_>>().join(", "))
 }
 
-fn nearest_hint(unknown: &str) -> String {
+pub(crate) fn nearest_hint(unknown: &str) -> String {
     let near: Vec<_> = keys::nearest(unknown).iter().map(|name| format!("`{name}`")).collect();
     match near.as_slice() {
         [] => "configs/default.toml lists every key".into(),

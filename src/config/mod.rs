@@ -7,7 +7,7 @@
 
 pub mod keys;
 mod kinds;
-mod load;
+pub(crate) mod load;
 mod plan;
 #[cfg(test)]
 mod reference;
@@ -32,7 +32,7 @@ pub use sections::{
 pub struct RunConfig {
     /// Which system.
     pub method: Method,
-    /// Arrival order: `file`, `shuffle:<seed>`, `reverse`, `clustered`, `spread`.
+    /// Arrival order: `file`, `shuffle:<seed>`, `reverse`, `clustered`, `spread`, `drift`.
     pub order: String,
     /// Seed of everything drawn at random (simulated reader, bernoulli grounding).
     pub seed: u64,

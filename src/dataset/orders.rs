@@ -7,6 +7,7 @@
 //! | `shuffle:<seed>` | seeded shuffle, the same for ever on every machine |
 //! | `clustered` | members of a group one after the other |
 //! | `spread` | members of a group as far apart as can be |
+//! | `drift` | topics in sequence: group after group, each followed by the one most like it |
 //!
 //! Groups are the connected components of shared single-hop ids (appendix E) where any question has hop ids, else groups of
 //! like questions by the cosine of their vectors.
@@ -24,10 +25,10 @@ use crate::ids::QuestionId;
 /// HotpotQA's under all-mpnet-base-v2).
 pub const ALIKE: f32 = 0.5;
 
-const NAMES: [&str; 5] = ["file", "reverse", "shuffle:<seed>", "clustered", "spread"];
+const NAMES: [&str; 6] = ["file", "reverse", "shuffle:<seed>", "clustered", "spread", "drift"];
 
 /// The order called `spec` of `questions`. `similarity(a, b)` is the cosine of two questions' vectors, where there are any;
-/// only `clustered` and `spread` on questions without hop ids call it.
+/// `drift` calls it, and `clustered` and `spread` do on questions without hop ids.
 pub fn order(
     spec: &str,
     questions: &[Question],
@@ -39,6 +40,10 @@ pub fn order(
         "reverse" => (0..n).rev().collect(),
         "clustered" => groups(spec, questions, similarity)?.concat(),
         "spread" => spread(groups(spec, questions, similarity)?, n),
+        "drift" => {
+            let similarity = similarity.ok_or_else(|| without_vectors(spec, "question vectors; here are none"))?;
+            drift(groups(spec, questions, Some(similarity))?, similarity).concat()
+        }
         _ => match spec.strip_prefix("shuffle:") {
             Some(seed) => shuffle(n, parse_seed(seed)?),
             None => return Err(unknown(spec)),
@@ -88,13 +93,14 @@ fn groups(
         let hops: Vec<Vec<String>> = questions.iter().map(|q| q.hops.clone()).collect();
         return Ok(components(&hops));
     }
-    let similarity = similarity.ok_or_else(|| {
-        Error::request(format!(
-            "order \"{spec}\" needs questions with single-hop ids or question vectors; here are neither"
-        ))
-        .with_hint("add embeddings/questions.parquet to the dataset folder, or choose file, reverse or shuffle:<seed>")
-    })?;
+    let similarity = similarity
+        .ok_or_else(|| without_vectors(spec, "questions with single-hop ids or question vectors; here are neither"))?;
     Ok(like_groups(questions.len(), similarity))
+}
+
+fn without_vectors(spec: &str, what: &str) -> Error {
+    Error::request(format!("order \"{spec}\" needs {what}"))
+        .with_hint("add embeddings/questions.parquet to the dataset folder, or choose file, reverse or shuffle:<seed>")
 }
 
 /// Leader clustering: in file order, each question joins the group whose first question is most like it (ties: the earlier
@@ -137,6 +143,25 @@ fn spread(mut groups: Vec<Vec<usize>>, n: usize) -> Vec<usize> {
         free = left;
     }
     places
+}
+
+/// A walk through the groups that never jumps further than it must: from the group of the file's first question always on to
+/// the group, among those left, whose first question is most like the present one's (ties: the earlier group).
+fn drift(mut left: Vec<Vec<usize>>, similarity: &dyn Fn(usize, usize) -> f32) -> Vec<Vec<usize>> {
+    let mut walk: Vec<Vec<usize>> = Vec::with_capacity(left.len());
+    while !left.is_empty() {
+        let mut next = 0;
+        if let Some(here) = walk.last() {
+            let to = |group: &[usize]| similarity(here[0], group[0]);
+            for g in 1..left.len() {
+                if to(&left[g]) > to(&left[next]) {
+                    next = g;
+                }
+            }
+        }
+        walk.push(left.remove(next));
+    }
+    walk
 }
 
 #[cfg(test)]
@@ -205,13 +230,28 @@ mod tests {
         assert!(error.to_string().starts_with("order \"clustered\" needs questions with single-hop ids"), "{error}");
     }
 
+    /// By hand: groups {0, 4} by a, {1}, {2, 5} by b, {3}, led by 0, 1, 2, 3. From 0 the nearest is 2 (.8), from 2 it is 3 (.7), then 1.
+    #[test]
+    fn drift_goes_to_the_most_similar_group() {
+        let q = questions(&[&["a"], &["x"], &["b"], &["y"], &["a"], &["b"]]);
+        let cosines = [[1.0, 0.3, 0.8, 0.2], [0.3, 1.0, 0.6, 0.5], [0.8, 0.6, 1.0, 0.7], [0.2, 0.5, 0.7, 1.0]];
+        let similarity = |a: usize, b: usize| cosines[a][b];
+        assert_eq!(places("drift", &q, Some(&similarity)), [0, 4, 2, 5, 3, 1]);
+        // All alike: ties go to the earlier group.
+        assert_eq!(places("drift", &q, Some(&|_, _| 0.5)), [0, 4, 1, 2, 5, 3]);
+        assert_eq!(
+            order("drift", &q, None).unwrap_err().to_string(),
+            "order \"drift\" needs question vectors; here are none"
+        );
+    }
+
     #[test]
     fn an_unknown_order_names_the_legal_ones() {
         let error = order("clusterd", &[], None).unwrap_err();
         assert_eq!(error.to_string(), "unknown order \"clusterd\"");
         assert_eq!(
             error.hint(),
-            Some("did you mean \"clustered\"? The orders are file, reverse, shuffle:<seed>, clustered, spread")
+            Some("did you mean \"clustered\"? The orders are file, reverse, shuffle:<seed>, clustered, spread, drift")
         );
         assert!(order("shuffle:x", &[], None).unwrap_err().to_string().contains("shuffle:x"));
     }
@@ -223,8 +263,8 @@ mod tests {
             let hops: Vec<Vec<&str>> = ids.iter().map(|id| vec![id.as_str()]).collect();
             let hops: Vec<&[&str]> = hops.iter().map(Vec::as_slice).collect();
             let q = questions(&hops);
-            for spec in ["file", "reverse", "clustered", "spread", &format!("shuffle:{seed}")] {
-                let mut places = places(spec, &q, None);
+            for spec in ["file", "reverse", "clustered", "spread", "drift", &format!("shuffle:{seed}")] {
+                let mut places = places(spec, &q, Some(&|a, b| (a * 7 + b * 7) as f32 % 1.3));
                 places.sort_unstable();
                 prop_assert!(places.iter().enumerate().all(|(i, &p)| i == p as usize), "{}", spec);
             }

@@ -4,7 +4,8 @@
 //! computes entailment stands behind [`GroundingScorer`]; [`score_pairwise`] turns any function over (premise, hypothesis)
 //! pairs into one, with a single call for the batch.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Mutex, PoisonError};
 
 use super::evidence::Evidence;
 use crate::ids::StreamIndex;
@@ -52,6 +53,38 @@ pub trait GroundingScorer: Send + Sync {
     /// # Errors
     /// When the run must stop, for example because a model gives no number.
     fn score(&self, batch: &[Candidate]) -> Result<Vec<Grounded>>;
+    /// As [`Self::score`], with the same results; a scorer of pairs takes those that `known` holds from there and adds the others.
+    ///
+    /// # Errors
+    /// As [`Self::score`].
+    fn score_sharing(&self, batch: &[Candidate], known: &PairMemo) -> Result<Vec<Grounded>> {
+        let _ = known;
+        self.score(batch)
+    }
+}
+
+/// Entailment of pairs that were scored before, 24 bytes a pair. One memo belongs to one entailment function.
+#[derive(Debug, Default)]
+pub struct PairMemo {
+    /// By the first 16 bytes of blake3 over both texts. Looked up only, never iterated.
+    known: Mutex<HashMap<[u8; 16], f32>>,
+}
+
+impl PairMemo {
+    fn key((premise, claim): (&str, &str)) -> [u8; 16] {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&(premise.len() as u64).to_le_bytes());
+        hasher.update(premise.as_bytes());
+        hasher.update(claim.as_bytes());
+        let mut key = [0; 16];
+        hasher.finalize_xof().fill(&mut key);
+        key
+    }
+
+    /// Distinct pairs scored.
+    pub fn scored(&self) -> u64 {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).len() as u64
+    }
 }
 
 /// g_i = max_j P(entail | p_j, cl_i), equation 15, with the place of the evidence that reaches it first; `None` without any.
@@ -81,6 +114,20 @@ pub fn score_pairwise(
     tau_nli: f64,
     entail: impl FnOnce(&[(&str, &str)]) -> Result<Vec<f32>>,
 ) -> Result<Vec<Grounded>> {
+    score_pairwise_sharing(batch, tau_nli, &PairMemo::default(), entail)
+}
+
+/// As [`score_pairwise`]; `entail` gets only the pairs that `memo` does not hold yet.
+///
+/// # Errors
+/// As [`score_pairwise`].
+pub fn score_pairwise_sharing(
+    batch: &[Candidate],
+    tau_nli: f64,
+    memo: &PairMemo,
+    entail: impl FnOnce(&[(&str, &str)]) -> Result<Vec<f32>>,
+) -> Result<Vec<Grounded>> {
+    let mut known = memo.known.lock().unwrap_or_else(PoisonError::into_inner);
     let mut pairs: Vec<(&str, &str)> = Vec::new();
     let mut place: BTreeMap<(&str, &str), usize> = BTreeMap::new();
     for candidate in batch {
@@ -102,8 +149,15 @@ pub fn score_pairwise(
             }
         }
     }
-    let entailment = if pairs.is_empty() { Vec::new() } else { entail(&pairs)? };
-    check(&pairs, &entailment)?;
+    let keys: Vec<[u8; 16]> = pairs.iter().map(|&pair| PairMemo::key(pair)).collect();
+    let missing: Vec<usize> = (0..pairs.len()).filter(|&i| !known.contains_key(&keys[i])).collect();
+    let new: Vec<(&str, &str)> = missing.iter().map(|&i| pairs[i]).collect();
+    let scored = if new.is_empty() { Vec::new() } else { entail(&new)? };
+    check(&new, &scored)?;
+    for (&i, &g) in missing.iter().zip(&scored) {
+        known.insert(keys[i], g);
+    }
+    let entailment: Vec<f32> = keys.iter().map(|key| known.get(key).copied().unwrap_or(0.0)).collect();
 
     let support_of = |claim: &String, evidence: &Vec<Evidence>| {
         let scores: Vec<f32> =
@@ -202,6 +256,24 @@ pub(super) mod tests {
         let first = &grounded[0].claims[0];
         assert_eq!((first.support, first.evidence.as_ref().unwrap().text.as_str()), (0.8, "y"));
         assert_eq!(grounded[2].claims[1], ClaimSupport { text: "c".into(), support: 0.0, evidence: None });
+    }
+
+    #[test]
+    fn a_pair_is_scored_once_over_batches() {
+        let memo = PairMemo::default();
+        let first = [candidate("q1", &[("a", &["x", "y"])]), candidate("q2", &[("a", &["x"])])];
+        let second = [candidate("q3", &[("a", &["y", "z"])])];
+        let score = |batch: &[Candidate], expected: &[(&str, &str)]| {
+            score_pairwise_sharing(batch, 0.5, &memo, |pairs| {
+                assert_eq!(pairs, expected);
+                Ok(pairs.iter().map(|(p, _)| if *p == "y" { 0.75 } else { 0.25 }).collect())
+            })
+        };
+        score(&first, &[("x", "a"), ("y", "a")]).unwrap();
+        let found = score(&second, &[("z", "a")]).unwrap();
+        assert_eq!(found[0].claims[0].support, 0.75, "the known pair's support stands");
+        score(&second, &[]).unwrap();
+        assert_eq!(memo.scored(), 3);
     }
 
     #[test]

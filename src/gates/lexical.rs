@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use super::evidence::claim_words;
-use super::grounding::{Candidate, Grounded, GroundingScorer, score_pairwise};
+use super::grounding::{Candidate, Grounded, GroundingScorer, PairMemo, score_pairwise_sharing};
 use crate::Result;
 use crate::text::tokens;
 
@@ -35,7 +35,11 @@ impl GroundingScorer for LexicalScorer {
     }
 
     fn score(&self, batch: &[Candidate]) -> Result<Vec<Grounded>> {
-        score_pairwise(batch, self.tau_nli, |pairs| {
+        self.score_sharing(batch, &PairMemo::default())
+    }
+
+    fn score_sharing(&self, batch: &[Candidate], known: &PairMemo) -> Result<Vec<Grounded>> {
+        score_pairwise_sharing(batch, self.tau_nli, known, |pairs| {
             Ok(pairs.iter().map(|(premise, hypothesis)| containment(premise, hypothesis)).collect())
         })
     }

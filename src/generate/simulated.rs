@@ -4,6 +4,10 @@
 //! answer if and only if all gold passages were given, or by a seeded coin where none are known. It looks at nothing
 //! beyond its own request, and at the scaffold only through the length of the prompt. Token counts are estimates.
 
+use std::collections::BTreeMap;
+
+use rayon::prelude::*;
+
 use super::answer::ANSWER_MARKER;
 use super::{Generator, LlmStatus, PromptPassage, Request, Response, Usage, coin, contain};
 use crate::Result;
@@ -42,12 +46,17 @@ impl SimulatedReader {
             }
     }
 
+    #[cfg(test)]
     fn respond(&self, request: &Request) -> Response {
+        self.respond_with(request, &self.thought(request))
+    }
+
+    fn respond_with(&self, request: &Request, thought: &str) -> Response {
         let answer = match request.oracle.answers.first() {
             Some(gold) if self.answers_correctly(request) => gold.clone(),
             _ => wrong_answer(&request.oracle.answers),
         };
-        let raw = format!("Thought: {}\n{ANSWER_MARKER} {answer}", self.thought(request));
+        let raw = format!("Thought: {thought}\n{ANSWER_MARKER} {answer}");
         let prompt_tokens =
             estimate_tokens(&request.prompt.system).saturating_add(estimate_tokens(&request.prompt.user));
         Response {
@@ -89,12 +98,13 @@ impl SimulatedReader {
             for (position, range) in sentences::split(&passage.text).into_iter().enumerate() {
                 let sentence = strip_list_marker(&passage.text[range]);
                 // A title says nothing by itself, and a passage may quote the marks that the answer parser looks for.
-                if tokens(sentence).len() >= FEWEST_WORDS
-                    && !sentence.contains(ANSWER_MARKER)
-                    && !sentence.contains("think>")
-                {
-                    let words = content_words(sentence);
-                    let overlap = wanted.iter().filter(|word| words.contains(word)).count();
+                let words = tokens(sentence);
+                if words.len() >= FEWEST_WORDS && !sentence.contains(ANSWER_MARKER) && !sentence.contains("think>") {
+                    let mut found = vec![false; wanted.len()];
+                    for place in words.iter().filter_map(|word| wanted.binary_search(word).ok()) {
+                        found[place] = true;
+                    }
+                    let overlap = found.into_iter().filter(|&f| f).count();
                     ranked.push((source, position, overlap, sentence));
                 }
             }
@@ -125,7 +135,21 @@ impl Generator for SimulatedReader {
     }
 
     fn generate(&self, batch: &[Request]) -> Result<Vec<Response>> {
-        Ok(batch.iter().map(|request| self.respond(request)).collect())
+        // A thought does not depend on the scaffold, so runs that differ in nothing else share it.
+        let mut places: BTreeMap<(&str, Vec<PassageId>), usize> = BTreeMap::new();
+        let mut distinct: Vec<&Request> = Vec::new();
+        let place: Vec<usize> = batch
+            .iter()
+            .map(|request| {
+                let given = request.passages.iter().map(|p| p.id).collect();
+                *places.entry((&request.query_id, given)).or_insert_with(|| {
+                    distinct.push(request);
+                    distinct.len() - 1
+                })
+            })
+            .collect();
+        let thoughts: Vec<String> = distinct.par_iter().map(|request| self.thought(request)).collect();
+        Ok(batch.par_iter().zip(&place).map(|(request, &i)| self.respond_with(request, &thoughts[i])).collect())
     }
 }
 

@@ -1,45 +1,150 @@
 //! The answer: context (equation 14), reader, parsing and scoring.
+//!
+//! Equal requests of all runs, now or in an earlier block, are asked once: same reader, prompt, question, passages and scaffold.
 
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use crate::Result;
+use rayon::prelude::*;
+
+use crate::gates::claims::extract;
+use crate::gates::evidence::EvidencePool;
+use crate::gates::grounding::{Candidate, Grounded};
 use crate::generate::{
-    Generator, Oracle, Parsed, PromptPassage, Request, Response, assemble_context, contain, contain_word, cost_usd,
+    Marker, Oracle, Parsed, PromptPassage, Request, Response, assemble_context, contain, contain_word, cost_usd,
     parse_answer,
 };
 use crate::ids::PassageId;
+use crate::replay::driver::Failure;
 use crate::replay::matching::Step;
 use crate::replay::run::Run;
 use crate::replay::session::Session;
+use crate::replay::shared::{Key, KeyBuilder};
+use crate::{Error, Result};
 
-/// A step with its answer.
-pub struct Answered {
-    /// The step.
-    pub step: Step,
-    /// Passages given to the reader.
-    pub passages: Vec<PromptPassage>,
+/// What a reader said, and what follows from it alone.
+pub struct Reply {
     /// What came back.
     pub response: Response,
+    /// As each marker reads it.
+    first: OnceLock<Arc<Reading>>,
+    last: OnceLock<Arc<Reading>>,
+}
+
+/// A reply as one marker reads it.
+pub struct Reading {
     /// Prediction and explanation.
     pub parsed: Parsed,
     /// spec 7: gold in the prediction.
     pub contain: Option<bool>,
     /// Its twin at token boundaries.
     pub contain_word: Option<bool>,
+    /// Claims with their evidence, by K_g.
+    candidates: Mutex<BTreeMap<u32, Arc<Candidate>>>,
+    /// Grounding by K_g and scorer.
+    grounded: Mutex<BTreeMap<(u32, String), Arc<Grounded>>>,
+}
+
+impl Reply {
+    fn new(response: Response) -> Self {
+        Self { response, first: OnceLock::new(), last: OnceLock::new() }
+    }
+
+    fn reading(&self, session: &Session, question: usize, marker: Marker) -> Arc<Reading> {
+        let place = match marker {
+            Marker::First => &self.first,
+            Marker::Last => &self.last,
+        };
+        let read = || {
+            let question = &session.dataset.questions[question];
+            let parsed = parse_answer(&self.response.raw, marker);
+            Arc::new(Reading {
+                contain: contain(&parsed.prediction, &question.answers),
+                contain_word: contain_word(&parsed.prediction, &question.answers, &question.aliases),
+                parsed,
+                candidates: Mutex::default(),
+                grounded: Mutex::default(),
+            })
+        };
+        Arc::clone(place.get_or_init(read))
+    }
+}
+
+/// A step with its answer.
+pub struct Answered {
+    /// The step.
+    pub step: Step,
+    /// What came back.
+    pub reply: Arc<Reply>,
+    /// What it says.
+    pub reading: Arc<Reading>,
     /// Dollars, where the tokens are known.
     pub cost_usd: Option<f64>,
 }
 
+impl Answered {
+    /// Claims of explanation and answer with their evidence in the passages given, equation 15's cl_i and p_j.
+    pub fn candidate(&self, session: &Session, run: &Run) -> Arc<Candidate> {
+        let k = run.plan.config.gates.evidence_per_claim;
+        let mut known = self.reading.candidates.lock().unwrap_or_else(PoisonError::into_inner);
+        let make = || {
+            let claims = extract(&self.reading.parsed.explanation, &self.reading.parsed.prediction);
+            let pool = EvidencePool::new(&given(session, run, &self.step));
+            Arc::new(Candidate {
+                query_id: session.dataset.questions[self.step.question].id.clone(),
+                stream_index: self.step.t,
+                evidence: claims.iter().map(|claim| pool.best(claim, k as usize)).collect(),
+                claims,
+            })
+        };
+        Arc::clone(known.entry(k).or_insert_with(make))
+    }
+
+    /// The grounding of [`Self::candidate`] that some run has had computed.
+    pub fn grounded(&self, run: &Run) -> Option<Arc<Grounded>> {
+        let key = (run.plan.config.gates.evidence_per_claim, run.parts.grounding_key.clone());
+        self.reading.grounded.lock().unwrap_or_else(PoisonError::into_inner).get(&key).map(Arc::clone)
+    }
+
+    /// Keeps the grounding for the other runs.
+    pub fn keep_grounded(&self, run: &Run, grounded: Grounded) {
+        let key = (run.plan.config.gates.evidence_per_claim, run.parts.grounding_key.clone());
+        let mut kept = self.reading.grounded.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.entry(key).or_insert_with(|| Arc::new(grounded));
+    }
+}
+
+/// The passages that a step's reader is given, in rank order.
+fn given_ids<'a>(run: &Run, step: &'a Step) -> impl ExactSizeIterator<Item = u32> + use<'a> {
+    step.retrieved.ranking.iter().take(run.plan.config.retrieve.top_k as usize).map(|&(p, _)| p)
+}
+
+fn given(session: &Session, run: &Run, step: &Step) -> Vec<PromptPassage> {
+    given_ids(run, step)
+        .map(|p| PromptPassage { id: PassageId(p), text: session.dataset.passages[p as usize].text.clone() })
+        .collect()
+}
+
+fn scaffold<'a>(run: &'a Run, step: &Step) -> Option<&'a str> {
+    step.scaffold.map(|(id, _)| run.store.all()[id as usize].summary.as_str())
+}
+
+/// What the reply depends on: in one dataset, question and passages are known by their places.
+fn key(run: &Run, step: &Step) -> Key {
+    let scaffold = scaffold(run, step);
+    KeyBuilder::default()
+        .text(&run.parts.reader_key)
+        .text(run.parts.prompt.hash())
+        .numbers([step.question as u64, u64::from(scaffold.is_some())].into_iter())
+        .numbers(given_ids(run, step).map(u64::from))
+        .text(scaffold.unwrap_or_default())
+        .finish()
+}
+
 fn request(session: &Session, run: &Run, step: &Step) -> Request {
     let question = &session.dataset.questions[step.question];
-    let passages: Vec<PromptPassage> = step
-        .retrieved
-        .ranking
-        .iter()
-        .take(run.plan.config.retrieve.top_k as usize)
-        .map(|&(p, _)| PromptPassage { id: PassageId(p), text: session.dataset.passages[p as usize].text.clone() })
-        .collect();
-    let scaffold = step.scaffold.map(|(id, _)| run.store.all()[id as usize].summary.clone());
+    let passages = given(session, run, step);
+    let scaffold = scaffold(run, step).map(str::to_owned);
     let prompt = assemble_context(&run.parts.prompt, &passages, scaffold.as_deref(), &question.text);
     Request {
         query_id: question.id.clone(),
@@ -51,40 +156,100 @@ fn request(session: &Session, run: &Run, step: &Step) -> Request {
     }
 }
 
-/// Asks every run's reader; runs that share a reader are asked as one batch. Answers keep the order of the steps.
-pub fn answer(session: &Session, runs: &[Run], steps: Vec<Step>) -> Result<Vec<Answered>> {
-    let mut requests: Vec<Option<Request>> =
-        steps.iter().map(|step| Some(request(session, &runs[step.run], step))).collect();
-    let mut done: Vec<Option<(Vec<PromptPassage>, Response)>> = steps.iter().map(|_| None).collect();
-    let same = |a: &Arc<dyn Generator>, b: &Arc<dyn Generator>| Arc::ptr_eq(a, b);
-    for first in 0..steps.len() {
-        if requests[first].is_none() {
+/// Asks the readers what no run has asked before; runs with the same reader are asked as one batch. Answers keep the order of the
+/// steps; a run whose reader cannot go on has none, and is named with its error.
+pub fn answer(session: &Session, runs: &[Run], steps: Vec<Step>) -> (Vec<Answered>, Vec<Failure>) {
+    let keys: Vec<Key> = steps.par_iter().map(|step| key(&runs[step.run], step)).collect();
+    let mut seen = BTreeSet::new();
+    let mut by_reader: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    let mut replies: BTreeMap<Key, Arc<Reply>> = BTreeMap::new();
+    for (i, (step, key)) in steps.iter().zip(&keys).enumerate() {
+        if !seen.insert(*key) {
             continue;
         }
-        let reader = &runs[steps[first].run].parts.reader;
-        let members: Vec<usize> = (first..steps.len())
-            .filter(|&i| requests[i].is_some() && same(&runs[steps[i].run].parts.reader, reader))
-            .collect();
-        let batch: Vec<Request> = members.iter().filter_map(|&i| requests[i].take()).collect();
-        let responses = reader.generate(&batch)?;
-        for ((i, request), response) in members.into_iter().zip(batch).zip(responses) {
-            done[i] = Some((request.passages, response));
+        match session.shared.replies.get(step.question, key) {
+            Some(known) => {
+                replies.insert(*key, known);
+            }
+            None => by_reader.entry(&runs[step.run].parts.reader_key).or_default().push(i),
         }
     }
-    let answered = steps.into_iter().zip(done).filter_map(|(step, done)| {
-        let (passages, response) = done?;
-        let parts = &runs[step.run].parts;
-        let question = &session.dataset.questions[step.question];
-        let parsed = parse_answer(&response.raw, parts.marker);
-        Some(Answered {
-            contain: contain(&parsed.prediction, &question.answers),
-            contain_word: contain_word(&parsed.prediction, &question.answers, &question.aliases),
-            cost_usd: cost_usd(&response.usage, &parts.prices),
-            passages,
-            response,
-            parsed,
-            step,
+    let mut failures: Vec<Failure> = Vec::new();
+    for missing in by_reader.into_values() {
+        let asked = ask(session, runs, &steps, &missing);
+        let mut take = |members: &[usize], responses: Vec<Response>| {
+            for (&i, response) in members.iter().zip(responses) {
+                let parts = &runs[steps[i].run].parts;
+                // What no model was asked cost nothing, whatever its tokens would have cost.
+                let usd = if parts.asks() { cost_usd(&response.usage, &parts.prices).unwrap_or(0.0) } else { 0.0 };
+                session.shared.count(|work| {
+                    work.requests.done += 1;
+                    work.usd += usd;
+                });
+                replies.insert(keys[i], session.shared.replies.put(steps[i].question, keys[i], Reply::new(response)));
+            }
+        };
+        match asked {
+            Ok(responses) => take(&missing, responses),
+            // Somebody's request stops the batch: run by run it shows whose.
+            Err(_) => {
+                let concerned: BTreeSet<Key> = missing.iter().map(|&i| keys[i]).collect();
+                let mut done: BTreeSet<Key> = BTreeSet::new();
+                for run in 0..runs.len() {
+                    let mut own: Vec<usize> = Vec::new();
+                    for i in (0..steps.len()).filter(|&i| steps[i].run == run && concerned.contains(&keys[i])) {
+                        if !done.contains(&keys[i]) && !own.iter().any(|&o| keys[o] == keys[i]) {
+                            own.push(i);
+                        }
+                    }
+                    match ask(session, runs, &steps, &own) {
+                        Ok(responses) => {
+                            done.extend(own.iter().map(|&i| keys[i]));
+                            take(&own, responses);
+                        }
+                        Err(error) => failures.push(Failure { run, error }),
+                    }
+                }
+            }
+        }
+    }
+    let answered: Vec<Option<Answered>> = steps
+        .into_par_iter()
+        .zip(&keys)
+        .map(|(step, key)| {
+            let parts = &runs[step.run].parts;
+            let reply = replies.get(key).map(Arc::clone)?;
+            Some(Answered {
+                reading: reply.reading(session, step.question, parts.marker),
+                cost_usd: cost_usd(&reply.response.usage, &parts.prices),
+                reply,
+                step,
+            })
         })
+        .collect();
+    let failed: BTreeSet<usize> = failures.iter().map(|f| f.run).collect();
+    let answered: Vec<Answered> =
+        answered.into_iter().flatten().filter(|a: &Answered| !failed.contains(&a.step.run)).collect();
+    session.shared.count(|work| {
+        work.queries += answered.len() as u64;
+        work.requests.asked += answered.len() as u64;
     });
-    Ok(answered.collect())
+    (answered, failures)
+}
+
+/// One batch for the reader of the first member's run.
+fn ask(session: &Session, runs: &[Run], steps: &[Step], members: &[usize]) -> Result<Vec<Response>> {
+    let Some(&first) = members.first() else { return Ok(Vec::new()) };
+    let reader = &runs[steps[first].run].parts.reader;
+    let batch: Vec<Request> = members.par_iter().map(|&i| request(session, &runs[steps[i].run], &steps[i])).collect();
+    let responses = reader.generate(&batch)?;
+    if responses.len() != batch.len() {
+        return Err(Error::work(format!(
+            "the reader {} gave {} answers to {} requests",
+            reader.name(),
+            responses.len(),
+            batch.len()
+        )));
+    }
+    Ok(responses)
 }

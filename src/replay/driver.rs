@@ -4,12 +4,16 @@
 //! before it: match, fuse and retrieve are one batch over runs × block, the readers are asked, then each run's candidates are gated and
 //! committed in stream order. Rows do not depend on the block size, nor on which runs advance together.
 
-use crate::Result;
+use std::collections::BTreeSet;
+
+use rayon::prelude::*;
+
 use crate::replay::answer::answer;
 use crate::replay::matching::{Step, match_block, retrieve};
 use crate::replay::run::Run;
 use crate::replay::session::Session;
 use crate::replay::write_back::write_back;
+use crate::{Error, Result};
 
 /// How far the runs are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,29 +24,58 @@ pub struct Advanced {
     pub total: usize,
 }
 
-/// Computes the next block of every unfinished run. `None` when all are finished.
-///
-/// # Errors
-/// A reader or scorer that cannot go on, or a disk that refuses; what was committed before stays in the journals.
-pub fn advance(session: &Session, runs: &mut [Run]) -> Result<Option<Advanced>> {
-    let mut steps: Vec<Step> = Vec::new();
-    for (place, run) in runs.iter().enumerate() {
-        steps.extend(match_block(session, run, place, run.next_block()));
-    }
+/// A run that cannot go on. What it committed before stays in its journal.
+#[derive(Debug)]
+pub struct Failure {
+    /// Its place among the runs.
+    pub run: usize,
+    /// Why.
+    pub error: Error,
+}
+
+/// Computes the next block of every run that is neither finished nor failed; a run that fails does not stop the others. `None` when
+/// there is nothing left to do.
+pub fn advance_each(session: &Session, runs: &mut [Run]) -> Option<(Advanced, Vec<Failure>)> {
+    let blocks: Vec<Vec<Step>> =
+        runs.par_iter().enumerate().map(|(place, run)| match_block(session, run, place, run.next_block())).collect();
+    let mut steps: Vec<Step> = blocks.into_iter().flatten().collect();
     if steps.is_empty() {
-        return Ok(None);
+        return None;
     }
     let retrievals = retrieve(session, runs, &mut steps);
     if let Some(first) = steps.first() {
         // Work shared by all runs is counted where the block's first query belongs.
         runs[first.run].count("fused_retrievals", retrievals);
     }
-    let answered = answer(session, runs, steps)?;
+    let questions: BTreeSet<usize> = steps.iter().map(|step| step.question).collect();
+    let (answered, mut failures) = answer(session, runs, steps);
     for a in &answered {
         runs[a.step.run].count("requests", 1);
     }
-    write_back(session, runs, answered)?;
-    Ok(Some(Advanced { done: runs.iter().map(Run::done).sum(), total: runs.iter().map(Run::total).sum() }))
+    failures.extend(write_back(session, runs, answered));
+    for failure in &failures {
+        runs[failure.run].fail();
+    }
+    for question in questions {
+        if runs.iter().all(|run| run.has_passed(question)) {
+            session.shared.release(question);
+        }
+    }
+    Some((Advanced { done: runs.iter().map(Run::done).sum(), total: runs.iter().map(Run::total).sum() }, failures))
+}
+
+/// Computes the next block of every unfinished run. `None` when all are finished.
+///
+/// # Errors
+/// A reader or scorer that cannot go on, or a disk that refuses; what was committed before stays in the journals.
+pub fn advance(session: &Session, runs: &mut [Run]) -> Result<Option<Advanced>> {
+    match advance_each(session, runs) {
+        Some((advanced, failures)) => match failures.into_iter().next() {
+            Some(failure) => Err(failure.error),
+            None => Ok(Some(advanced)),
+        },
+        None => Ok(None),
+    }
 }
 
 /// Advances the runs until all are finished; `each_block` hears how far they are.

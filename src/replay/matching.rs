@@ -1,6 +1,6 @@
 //! Before the answer: which experiences a query sees, the fused activation, the scaffold (equations 7–13), and retrieval.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -10,7 +10,8 @@ use crate::experience::fuse::{confidence_weights, fuse_activation, seed_order};
 use crate::ids::StreamIndex;
 use crate::math::sparse::SparseVector;
 use crate::replay::run::Run;
-use crate::replay::session::Session;
+use crate::replay::session::{Session, key};
+use crate::replay::shared::{Key, KeyBuilder};
 use crate::retrieve::Retrieved;
 use crate::retrieve::prepared::GraphQuery;
 
@@ -74,8 +75,7 @@ pub fn match_block(session: &Session, run: &Run, place: usize, block: &[usize]) 
         .iter()
         .map(|step| {
             let seen = &store.all()[..step.visible];
-            let query =
-                seen.iter().map(|e| session.prepared.question_similarity(step.question, e.question.at())).collect();
+            let query = seen.iter().map(|e| session.question_cosine(step.question, e.question.at())).collect();
             let template = match wants_scaffold && config.experience.lambda > 0.0 {
                 true => seen
                     .iter()
@@ -99,6 +99,7 @@ pub fn match_block(session: &Session, run: &Run, place: usize, block: &[usize]) 
         })
         .collect();
     let found = session.prepared.backend.store_scan(store, &queries);
+    session.shared.count(|work| work.store_scans += queries.len() as u64);
     drop(queries);
     for (step, found) in steps.iter_mut().zip(found) {
         step.scaffold = found.scaffold;
@@ -123,10 +124,25 @@ pub fn match_block(session: &Session, run: &Run, place: usize, block: &[usize]) 
     steps
 }
 
-/// What one graph retrieval depends on beside its settings: the question and the exact seeds.
-type Job = (usize, Vec<(u32, u64)>);
+/// A retrieval still to be computed: the question and its seeds in order.
+struct Job {
+    key: Key,
+    question: usize,
+    seeds: Vec<(u32, f64)>,
+}
 
-/// Retrieves for all steps of all runs: equal work is done once, what no store touched comes from the session. Returns how many
+/// What one graph retrieval depends on: settings, question, and the exact seeds in their order.
+fn job_key(settings: &str, question: usize, seeds: &[(u32, f64)]) -> Key {
+    KeyBuilder::default()
+        .text(settings)
+        .numbers([question as u64].into_iter())
+        .numbers(seeds.iter().map(|&(entity, _)| u64::from(entity)))
+        .numbers(seeds.iter().map(|&(_, score)| score.to_bits()))
+        .finish()
+}
+
+/// Retrieves for all steps of all runs: equal work is done once, now or in an earlier block, and what no store touched comes from
+/// the session. Returns how many
 /// graph retrievals were computed.
 pub fn retrieve(session: &Session, runs: &[Run], steps: &mut [Step]) -> u64 {
     let mut computed = 0;
@@ -145,32 +161,47 @@ pub fn retrieve(session: &Session, runs: &[Run], steps: &mut [Step]) -> u64 {
         let dense = session.vanilla(&config, &questions(&vanilla));
         let base = session.linear(&config, &questions(&linear));
 
-        let mut jobs: BTreeMap<Job, usize> = BTreeMap::new();
-        let mut seeds: Vec<(usize, Vec<(u32, f64)>)> = Vec::new();
-        let mut place: Vec<usize> = Vec::new();
+        let settings = key(&config);
+        let mut known: BTreeMap<Key, Arc<Retrieved>> = BTreeMap::new();
+        let mut jobs: Vec<Job> = Vec::new();
+        let mut waiting: BTreeSet<Key> = BTreeSet::new();
+        let mut place: Vec<Key> = Vec::new();
         for &i in &fused {
             let step = of(i);
             let own = &session.prepared.bases[step.question].seeds;
             let order = step.fused.as_ref().map(|a0| seed_order(own, a0)).unwrap_or_default();
-            let job: Job = (step.question, order.iter().map(|&(e, s)| (e, s.to_bits())).collect());
-            let next = seeds.len();
-            let at = *jobs.entry(job).or_insert(next);
-            if at == next {
-                seeds.push((step.question, order));
+            let key = job_key(&settings, step.question, &order);
+            place.push(key);
+            if known.contains_key(&key) || waiting.contains(&key) {
+                continue;
             }
-            place.push(at);
+            // Fusion may leave the seeds as they were, for example with beta = 0.
+            let same = if order == *own { session.linear(&config, &[step.question]).pop() } else { None };
+            match same.or_else(|| session.shared.retrievals.get(step.question, &key)) {
+                Some(retrieved) => {
+                    known.insert(key, retrieved);
+                }
+                None => {
+                    waiting.insert(key);
+                    jobs.push(Job { key, question: step.question, seeds: order });
+                }
+            }
         }
         let batch: Vec<GraphQuery<'_>> =
-            seeds.iter().map(|(question, seeds)| GraphQuery { question: *question, seeds }).collect();
+            jobs.iter().map(|job| GraphQuery { question: job.question, seeds: &job.seeds }).collect();
         computed += batch.len() as u64;
-        let found: Vec<Arc<Retrieved>> = session.prepared.graph(&config, &batch).into_iter().map(Arc::new).collect();
+        for (job, retrieved) in jobs.iter().zip(session.prepared.graph(&config, &batch)) {
+            known.insert(job.key, session.shared.retrievals.put(job.question, job.key, retrieved));
+        }
+        let seeded = graph.iter().filter(|&&i| !session.prepared.bases[of(i).question].seeds.is_empty()).count();
+        session.shared.count(|work| work.retrievals.asked += seeded as u64);
 
         let each = share(started, members.len());
         let results = vanilla
             .iter()
             .zip(dense)
             .chain(linear.iter().zip(base))
-            .chain(fused.iter().zip(place.iter().map(|&at| Arc::clone(&found[at]))));
+            .chain(fused.iter().zip(place.iter().filter_map(|key| known.get(key).map(Arc::clone))));
         let results: Vec<(usize, Arc<Retrieved>)> = results.map(|(&i, r)| (i, r)).collect();
         for (i, retrieved) in results {
             steps[i].retrieved = retrieved;

@@ -5,6 +5,7 @@
 //! is one batch, and its rows equal those of one query at a time.
 
 mod answer;
+mod cosines;
 pub mod driver;
 pub mod estimate;
 pub mod journal;
@@ -13,9 +14,10 @@ pub mod opportunity;
 pub mod parts;
 mod run;
 pub mod session;
+pub mod shared;
 mod write_back;
 
 pub use driver::replay;
 pub use parts::Parts;
-pub use run::{Opened, Run, plan};
+pub use run::{JOURNAL_FILE, ORDER_FILE, Opened, Run, plan, plan_of};
 pub use session::Session;

@@ -1,5 +1,6 @@
 //! The exchangeable parts of a run, from its configuration: reader, grounding scorer, prompt.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -15,10 +16,16 @@ use crate::{Error, Result};
 pub struct Parts {
     /// The reader.
     pub reader: Arc<dyn Generator>,
+    /// Identity of the reader: readers with equal keys answer equal requests equally, so one of them is asked for all.
+    pub reader_key: String,
     /// Whether the reader looks at gold data instead of asking a model.
     pub simulated: bool,
     /// What computes GS.
     pub grounding: Arc<dyn GroundingScorer>,
+    /// Identity of the scorer: scorers with equal keys give equal candidates equal grounding.
+    pub grounding_key: String,
+    /// Identity of the entailment underneath: equal pairs have equal support, whatever the thresholds. Empty: no pair is scored.
+    pub entailment_key: String,
     /// The prompt.
     pub prompt: Arc<PromptTemplate>,
     /// Which answer marker counts.
@@ -29,6 +36,28 @@ pub struct Parts {
     pub fingerprint: String,
     /// What the user should hear, for example that a recording's last line was torn.
     pub notes: Vec<String>,
+}
+
+/// Parts of many runs; what equal settings have in common, for example a recording, is opened once.
+#[derive(Default)]
+pub struct PartsPool {
+    known: BTreeMap<String, Parts>,
+}
+
+impl PartsPool {
+    /// The parts of one more run.
+    ///
+    /// # Errors
+    /// As [`Parts::new`].
+    pub fn parts(&mut self, config: &RunConfig) -> Result<Parts> {
+        let key = format!("{:?} {:?} {}", config.generate, config.gates, config.seed);
+        if let Some(known) = self.known.get(&key) {
+            return Ok(known.clone());
+        }
+        let parts = Parts::new(config)?;
+        self.known.insert(key, parts.clone());
+        Ok(parts)
+    }
 }
 
 impl Parts {
@@ -65,10 +94,17 @@ impl Parts {
             GroundingKind::Bernoulli => Arc::new(BernoulliScorer { seed: config.seed, p: config.gates.grounding.p }),
             GroundingKind::Nli => return Err(not_built("gates.grounding.kind", "lexical or bernoulli")),
         };
+        let grounding_config = &config.gates.grounding;
         Ok(Self {
             reader,
+            reader_key: reader_key(config),
             simulated: g.kind == GeneratorKind::Simulated,
             grounding,
+            entailment_key: match grounding_config.kind {
+                GroundingKind::Bernoulli => String::new(),
+                kind => format!("{kind:?} {}", grounding_config.model),
+            },
+            grounding_key: format!("{grounding_config:?} {} {}", config.gates.tau_nli, grounding_seed(config)),
             prompt: Arc::new(prompt),
             marker: match g.answer_marker {
                 AnswerMarker::First => Marker::First,
@@ -78,6 +114,29 @@ impl Parts {
             fingerprint: hasher.finalize().to_hex().to_string(),
             notes,
         })
+    }
+}
+
+impl Parts {
+    /// Whether a model is asked, rather than gold data or a recording.
+    pub fn asks(&self) -> bool {
+        !self.simulated && self.reader.name() != "recorded"
+    }
+}
+
+/// Everything besides the request that decides an answer. The seed belongs to it only where answers are drawn by it.
+fn reader_key(config: &RunConfig) -> String {
+    let (g, settings) = (&config.generate, model_settings(config));
+    match g.kind {
+        GeneratorKind::Simulated => format!("simulated {} {}", g.simulated_accuracy, config.seed),
+        kind => format!("{kind:?} {settings:?}"),
+    }
+}
+
+fn grounding_seed(config: &RunConfig) -> u64 {
+    match config.gates.grounding.kind {
+        GroundingKind::Bernoulli => config.seed,
+        GroundingKind::Lexical | GroundingKind::Nli => 0,
     }
 }
 

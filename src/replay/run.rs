@@ -52,6 +52,7 @@ pub struct Run {
     pub(super) store: ExperienceStore,
     pub(super) done: usize,
     pub(super) journal: Journal,
+    failed: bool,
     counters: BTreeMap<String, u64>,
     started_unix: u64,
 }
@@ -74,10 +75,18 @@ fn now_unix() -> u64 {
 /// # Errors
 /// A configuration that cannot run.
 pub fn plan(session: &Session, config: &RunConfig, parts: &Parts) -> Result<RunPlan> {
+    plan_of(&session.dataset.name, &session.index().meta.fingerprint, config, parts)
+}
+
+/// As [`plan`], before anything is prepared: `index` is the index's fingerprint.
+///
+/// # Errors
+/// As [`plan`].
+pub fn plan_of(dataset: &str, index: &str, config: &RunConfig, parts: &Parts) -> Result<RunPlan> {
     let mut hasher = blake3::Hasher::new();
-    hasher.update(session.index().meta.fingerprint.as_bytes());
+    hasher.update(index.as_bytes());
     hasher.update(parts.fingerprint.as_bytes());
-    config.plan(&session.dataset.name, &hasher.finalize().to_hex())
+    config.plan(dataset, &hasher.finalize().to_hex())
 }
 
 /// Hash of the plan without method, order, seed: equal for runs that differ in nothing else.
@@ -153,6 +162,7 @@ impl Run {
             store: restored.store,
             done: restored.done,
             journal,
+            failed: false,
             counters: BTreeMap::new(),
             started_unix: now_unix(),
             plan,
@@ -169,6 +179,26 @@ impl Run {
         self.done
     }
 
+    /// Whether every query is committed.
+    pub fn is_done(&self) -> bool {
+        self.done == self.total()
+    }
+
+    /// Takes the run out of the following blocks.
+    pub(super) fn fail(&mut self) {
+        self.failed = true;
+    }
+
+    /// Whether this question will not come again.
+    pub(super) fn has_passed(&self, question: usize) -> bool {
+        self.failed || self.stream.place(question).is_none_or(|place| place < self.done)
+    }
+
+    /// Bytes that this run adds to its session: its store.
+    pub fn store_bytes(&self) -> usize {
+        self.store.bytes()
+    }
+
     /// Experiences stored so far.
     pub fn stored(&self) -> usize {
         self.store.len()
@@ -183,7 +213,7 @@ impl Run {
     pub(super) fn next_block(&self) -> &[usize] {
         let replay = &self.plan.config.replay;
         let block = if replay.block == 0 { replay.lag } else { replay.block.min(replay.lag) };
-        let end = (self.done + block as usize).min(self.total());
+        let end = if self.failed { self.done } else { (self.done + block as usize).min(self.total()) };
         &self.stream.questions[self.done..end]
     }
 
@@ -274,7 +304,7 @@ impl Run {
 
 /// The stream of a configuration as places in the file.
 fn order(session: &Session, config: &RunConfig) -> Result<Vec<usize>> {
-    let similarity = |a: usize, b: usize| session.prepared.question_similarity(a, b);
+    let similarity = |a: usize, b: usize| session.question_cosine(a, b);
     let ordered = orders::order(&config.order, &session.dataset.questions, Some(&similarity))?;
     let limit = if config.replay.limit == 0 { ordered.len() } else { config.replay.limit as usize };
     Ok(ordered.into_iter().take(limit).map(QuestionId::at).collect())

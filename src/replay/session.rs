@@ -12,8 +12,10 @@ use crate::experience::template::mask_question;
 use crate::index::Index;
 use crate::index::graph::entity_text;
 use crate::math::tfidf::{TfidfModel, TokenCounts};
+use crate::replay::cosines::PairCosines;
 use crate::replay::opportunity::{Opportunity, Traits, opportunities};
-use crate::retrieve::{Prepared, Retrieved};
+use crate::replay::shared::{Shared, Work};
+use crate::retrieve::{Prepared, RANK_DEPTH, Retrieved};
 use crate::{Error, Result, backend};
 
 /// Rankings that no store can change, filled as they are asked for.
@@ -42,6 +44,11 @@ pub struct Stream {
 }
 
 impl Stream {
+    /// Where a question stands in this stream, from 0.
+    pub(super) fn place(&self, question: usize) -> Option<usize> {
+        self.place[question]
+    }
+
     /// TF-IDF cosine of two questions' templates; `None` when one is not in this stream.
     pub fn template_tfidf(&self, a: usize, b: usize) -> Option<f64> {
         Some(self.tfidf.cosine(self.place[a]?, self.place[b]?))
@@ -63,11 +70,18 @@ pub struct Session {
     template_rows: Option<Vec<usize>>,
     base: Mutex<BTreeMap<String, Arc<BaseRankings>>>,
     streams: Mutex<BTreeMap<String, Arc<Stream>>>,
+    question_cosines: PairCosines,
+    /// By embedding and by tokens.
+    template_cosines: [PairCosines; 2],
+    /// What runs share while they advance in step.
+    pub shared: Shared,
 }
 
 /// A key that two equal configurations share.
-fn key(config: &RetrieveConfig) -> String {
-    format!("{config:?}")
+pub(super) fn key(config: &RetrieveConfig) -> String {
+    // Rankings are kept at least this deep, whatever the reader is given of them.
+    let depth = config.top_k.max(RANK_DEPTH as u32);
+    format!("{:?}", RetrieveConfig { top_k: depth, ..config.clone() })
 }
 
 impl Session {
@@ -110,6 +124,7 @@ impl Session {
             .collect();
         let token_counts = templates.iter().map(|t| TokenCounts::of(t)).collect();
         let template_rows = templates.iter().map(|t| index.template_rows.get(t).copied()).collect();
+        let n = index.questions.len();
         Ok(Self {
             prepared: Prepared::new(index, backend, lengths)?,
             dataset,
@@ -119,6 +134,9 @@ impl Session {
             template_rows,
             base: Mutex::default(),
             streams: Mutex::default(),
+            question_cosines: PairCosines::new(n),
+            template_cosines: [PairCosines::new(n), PairCosines::new(n)],
+            shared: Shared::default(),
         })
     }
 
@@ -147,7 +165,7 @@ impl Session {
 
     /// The stream of these questions in this order, with its opportunities under `linear` (section 3.1).
     pub fn stream(&self, questions: &[usize], config: &RetrieveConfig) -> Arc<Stream> {
-        let name = format!("{} {questions:?}", key(config));
+        let name = format!("{config:?} {questions:?}");
         if let Some(known) = self.streams.lock().unwrap_or_else(PoisonError::into_inner).get(&name) {
             return Arc::clone(known);
         }
@@ -218,11 +236,30 @@ impl Session {
     /// cos(T(q_a), T(q_b)) in the resolved way; depends on the two questions alone.
     pub fn template_cosine(&self, how: TemplateSimilarity, a: usize, b: usize) -> f32 {
         match (how, &self.template_rows) {
-            (TemplateSimilarity::Embedding, Some(rows)) => {
+            (TemplateSimilarity::Embedding, Some(rows)) => self.template_cosines[0].get(a, b, || {
                 let vectors = &self.index().template_vectors;
                 backend::cpu::dot(vectors.row(rows[a]), vectors.row(rows[b]))
-            }
-            _ => self.token_counts[a].cosine(&self.token_counts[b]) as f32,
+            }),
+            _ => self.template_cosines[1].get(a, b, || self.token_counts[a].cosine(&self.token_counts[b]) as f32),
+        }
+    }
+
+    /// cos(v_a, v_b) of two questions, computed once for all runs.
+    pub fn question_cosine(&self, a: usize, b: usize) -> f32 {
+        self.question_cosines.get(a, b, || self.prepared.question_similarity(a, b))
+    }
+
+    /// What was done so far for all runs of this session.
+    pub fn work(&self) -> Work {
+        let (propagations, ppr_columns) = self.prepared.computed();
+        let mut work = self.shared.counted();
+        work.retrievals.done = propagations;
+        Work {
+            propagations,
+            ppr_columns,
+            question_cosines: self.question_cosines.computed(),
+            template_cosines: self.template_cosines.iter().map(PairCosines::computed).sum(),
+            ..work
         }
     }
 }

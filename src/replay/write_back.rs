@@ -8,16 +8,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::Result;
+use rayon::prelude::*;
+
+use crate::Error;
 use crate::backend::{Hit, ScanQuery};
 use crate::config::{ActivationScale, Method};
 use crate::experience::fuse::new_above_threshold;
 use crate::experience::record::Experience;
 use crate::experience::summary::summarize;
 use crate::gates::Decision;
-use crate::gates::claims::extract;
 use crate::gates::decide::{Checked, Thresholds, is_novel, should_store};
-use crate::gates::evidence::EvidencePool;
 use crate::gates::grounding::{Candidate, Grounded};
 use crate::gates::novelty::novelty_score;
 use crate::generate::LlmStatus;
@@ -25,6 +25,7 @@ use crate::ids::QuestionId;
 use crate::math::similarity::dual_channel_similarity;
 use crate::math::sparse::{SparseVector, cosine, sparsify};
 use crate::replay::answer::Answered;
+use crate::replay::driver::Failure;
 use crate::replay::journal::Record;
 use crate::replay::matching::share;
 use crate::replay::run::Run;
@@ -36,16 +37,16 @@ struct Prospect {
     /// Most similar experience committed before the block.
     nearest: Option<Hit>,
     /// Claims, when the candidate was novel before the block.
-    candidate: Option<Candidate>,
+    candidate: Option<Arc<Candidate>>,
     /// GS of that candidate.
-    grounded: Option<Grounded>,
+    grounded: Option<Arc<Grounded>>,
     novelty_us: u64,
     grounding_us: u64,
 }
 
 fn has_answer(answered: &Answered) -> bool {
-    let failed = matches!(answered.response.status, LlmStatus::Error | LlmStatus::Empty);
-    !failed && !answered.parsed.prediction.trim().is_empty()
+    let failed = matches!(answered.reply.response.status, LlmStatus::Error | LlmStatus::Empty);
+    !failed && !answered.reading.parsed.prediction.trim().is_empty()
 }
 
 fn thresholds(run: &Run) -> Thresholds {
@@ -57,14 +58,14 @@ fn gated(method: Method) -> bool {
 }
 
 /// Scans novelty for the members of one run and prepares the claims of those that are novel.
-fn novelty(session: &Session, run: &Run, answered: &[&Answered]) -> Vec<Prospect> {
+fn novelty(session: &Session, run: &Run, answered: &[Answered]) -> Vec<Prospect> {
     let started = Instant::now();
     let config = &run.plan.config;
     let cosines: Vec<Vec<f32>> = answered
         .iter()
         .map(|a| {
             let all = run.store.all().iter();
-            all.map(|e| session.prepared.question_similarity(a.step.question, e.question.at())).collect()
+            all.map(|e| session.question_cosine(a.step.question, e.question.at())).collect()
         })
         .collect();
     let queries: Vec<ScanQuery<'_>> = answered
@@ -80,6 +81,7 @@ fn novelty(session: &Session, run: &Run, answered: &[&Answered]) -> Vec<Prospect
         })
         .collect();
     let scans = session.prepared.backend.store_scan(&run.store, &queries);
+    session.shared.count(|work| work.store_scans += queries.len() as u64);
     let novelty_us = share(started, answered.len());
     answered
         .iter()
@@ -87,81 +89,125 @@ fn novelty(session: &Session, run: &Run, answered: &[&Answered]) -> Vec<Prospect
         .map(|(a, scan)| {
             let nearest = scan.top.first().copied();
             let novel = is_novel(novelty_score(nearest.map(|h| h.score)), &thresholds(run));
-            let candidate = (novel && has_answer(a)).then(|| candidate(session, run, a));
+            let candidate = (novel && has_answer(a)).then(|| a.candidate(session, run));
             Prospect { nearest, candidate, grounded: None, novelty_us, grounding_us: 0 }
         })
         .collect()
 }
 
-fn candidate(session: &Session, run: &Run, answered: &Answered) -> Candidate {
-    let claims = extract(&answered.parsed.explanation, &answered.parsed.prediction);
-    let pool = EvidencePool::new(&answered.passages);
-    let k = run.plan.config.gates.evidence_per_claim as usize;
-    Candidate {
-        query_id: session.dataset.questions[answered.step.question].id.clone(),
-        stream_index: answered.step.t,
-        evidence: claims.iter().map(|claim| pool.best(claim, k)).collect(),
-        claims,
-    }
-}
-
-/// Gates and commits a block of all runs; appends its records to the journals.
-pub fn write_back(session: &Session, runs: &mut [Run], answered: Vec<Answered>) -> Result<()> {
-    let mut by_run: BTreeMap<usize, Vec<Answered>> = BTreeMap::new();
+/// Gates and commits a block of all runs; appends its records to the journals. A run that cannot be written or scored is named with its
+/// error and commits nothing.
+pub fn write_back(session: &Session, runs: &mut [Run], answered: Vec<Answered>) -> Vec<Failure> {
+    let mut by_run: Vec<Vec<Answered>> = runs.iter().map(|_| Vec::new()).collect();
     for a in answered {
-        by_run.entry(a.step.run).or_default().push(a);
+        by_run[a.step.run].push(a);
     }
-    let mut prospects: BTreeMap<usize, Vec<Prospect>> = BTreeMap::new();
-    for (&r, members) in &by_run {
-        if gated(runs[r].plan.config.method) {
-            prospects.insert(r, novelty(session, &runs[r], &members.iter().collect::<Vec<_>>()));
-        }
+    let mut prospects: Vec<Vec<Prospect>> = runs
+        .par_iter()
+        .zip(&by_run)
+        .map(|(run, members)| if gated(run.plan.config.method) { novelty(session, run, members) } else { Vec::new() })
+        .collect();
+    let mut failures = ground(session, runs, &by_run, &mut prospects);
+    for failure in &failures {
+        by_run[failure.run].clear();
     }
-    ground(runs, &mut prospects)?;
-    for (r, members) in by_run {
-        let mut of_run = prospects.remove(&r).unwrap_or_default().into_iter();
-        let run = &mut runs[r];
-        let committed_before = run.store.len();
-        let records: Vec<Record> =
-            members.into_iter().map(|a| commit(session, run, committed_before, a, of_run.next())).collect();
-        run.journal.append(&records)?;
-        run.done += records.len();
-    }
-    Ok(())
+    let written: Vec<Option<Failure>> = runs
+        .par_iter_mut()
+        .zip(by_run)
+        .zip(prospects)
+        .enumerate()
+        .map(|(place, ((run, members), prospects))| {
+            let committed_before = run.store.len();
+            let mut prospects = prospects.into_iter();
+            let records: Vec<Record> =
+                members.into_iter().map(|a| commit(session, run, committed_before, a, prospects.next())).collect();
+            if records.is_empty() {
+                return None;
+            }
+            match run.journal.append(&records) {
+                Ok(()) => {
+                    run.done += records.len();
+                    None
+                }
+                Err(error) => Some(Failure { run: place, error }),
+            }
+        })
+        .collect();
+    failures.extend(written.into_iter().flatten());
+    failures
 }
 
-/// One batch of grounding a scorer.
-fn ground(runs: &mut [Run], prospects: &mut BTreeMap<usize, Vec<Prospect>>) -> Result<()> {
-    let mut waiting: Vec<(usize, &mut Prospect)> = prospects
-        .iter_mut()
-        .flat_map(|(&r, list)| list.iter_mut().map(move |p| (r, p)))
-        .filter(|(_, p)| p.candidate.is_some())
-        .collect();
-    while let Some(&(first, _)) = waiting.first() {
-        let scorer = Arc::clone(&runs[first].parts.grounding);
-        let (members, rest): (Vec<_>, Vec<_>) =
-            waiting.into_iter().partition(|(r, _)| Arc::ptr_eq(&runs[*r].parts.grounding, &scorer));
-        let started = Instant::now();
-        let batch: Vec<Candidate> = members.iter().filter_map(|(_, p)| p.candidate.clone()).collect();
-        let scored = scorer.score(&batch)?;
-        let each = share(started, batch.len());
-        for ((r, prospect), grounded) in members.into_iter().zip(scored) {
-            runs[r].count("grounding_candidates", 1);
-            runs[r].count(
-                "grounding_pairs",
-                prospect.candidate.iter().flat_map(|c| &c.evidence).map(Vec::len).sum::<usize>() as u64,
-            );
-            prospect.grounded = Some(grounded);
-            prospect.grounding_us = each;
+/// One batch of grounding a scorer; equal candidates, of any run and now or before, are scored once.
+fn ground(
+    session: &Session,
+    runs: &mut [Run],
+    by_run: &[Vec<Answered>],
+    prospects: &mut [Vec<Prospect>],
+) -> Vec<Failure> {
+    // (run, place in its block) by scorer.
+    let mut waiting: BTreeMap<String, Vec<(usize, usize)>> = BTreeMap::new();
+    for (r, list) in prospects.iter().enumerate() {
+        for i in (0..list.len()).filter(|&i| list[i].candidate.is_some()) {
+            waiting.entry(runs[r].parts.grounding_key.clone()).or_default().push((r, i));
         }
-        waiting = rest;
     }
-    Ok(())
+    let mut failures: Vec<Failure> = Vec::new();
+    for members in waiting.into_values() {
+        let Some(&(first, _)) = members.first() else { continue };
+        let started = Instant::now();
+        let parts = &runs[first].parts;
+        let mut new: Vec<(usize, usize)> = Vec::new();
+        let mut batch: Vec<Candidate> = Vec::new();
+        let mut seen: Vec<*const Candidate> = Vec::new();
+        for &(r, i) in &members {
+            let Some(candidate) = &prospects[r][i].candidate else { continue };
+            if by_run[r][i].grounded(&runs[r]).is_none() && !seen.contains(&Arc::as_ptr(candidate)) {
+                seen.push(Arc::as_ptr(candidate));
+                batch.push(Candidate::clone(candidate));
+                new.push((r, i));
+            }
+        }
+        let scored = match parts.grounding.score_sharing(&batch, &session.shared.pairs(&parts.entailment_key)) {
+            Ok(scored) => scored,
+            Err(error) => {
+                // Nothing tells which candidate it was, so every run of the batch stops, the first with the error itself.
+                let text = error.to_string();
+                let mut concerned: Vec<usize> = members.iter().map(|&(r, _)| r).collect();
+                concerned.dedup();
+                failures.push(Failure { run: first, error });
+                failures
+                    .extend(concerned.into_iter().skip(1).map(|run| Failure { run, error: Error::work(text.clone()) }));
+                continue;
+            }
+        };
+        let pairs_of = |prospect: &Prospect| {
+            prospect.candidate.iter().flat_map(|c| &c.evidence).map(Vec::len).sum::<usize>() as u64
+        };
+        let pairs: u64 = members.iter().map(|&(r, i)| pairs_of(&prospects[r][i])).sum();
+        session.shared.count(|work| {
+            work.pairs.asked += if parts.entailment_key.is_empty() { 0 } else { pairs };
+            work.candidates.asked += members.len() as u64;
+            work.candidates.done += scored.len() as u64;
+        });
+        for (&(r, i), grounded) in new.iter().zip(scored) {
+            by_run[r][i].keep_grounded(&runs[r], grounded);
+        }
+        let each = share(started, members.len());
+        for (r, i) in members {
+            let prospect = &mut prospects[r][i];
+            prospect.grounded = by_run[r][i].grounded(&runs[r]);
+            prospect.grounding_us = each;
+            let pairs = pairs_of(prospect);
+            runs[r].count("grounding_candidates", 1);
+            runs[r].count("grounding_pairs", pairs);
+        }
+    }
+    failures
 }
 
 /// η of equation 17 against one experience, the same bits as a scan gives.
 fn redundancy(session: &Session, run: &Run, question: usize, experience: &Experience) -> f64 {
-    let cos_query = f64::from(session.prepared.question_similarity(question, experience.question.at()));
+    let cos_query = f64::from(session.question_cosine(question, experience.question.at()));
     let cos_activation = cosine(&session.prepared.bases[question].activation, &experience.activation);
     dual_channel_similarity(run.plan.config.experience.alpha, cos_query, cos_activation)
 }
@@ -233,7 +279,7 @@ fn commit(
 }
 
 fn claim_cells(answered: &Answered, grounded: &Grounded) -> Vec<ClaimCell> {
-    let first = answered.passages.first().map_or(0, |p| p.id.0);
+    let first = answered.step.retrieved.ranking.first().map_or(0, |&(p, _)| p);
     grounded
         .claims
         .iter()
@@ -259,9 +305,9 @@ fn experience(session: &Session, run: &Run, answered: &Answered, confidence: f32
     let question = &session.dataset.questions[answered.step.question];
     let summary = summarize(
         &question.text,
-        &answered.parsed.explanation,
+        &answered.reading.parsed.explanation,
         &named,
-        &answered.parsed.prediction,
+        &answered.reading.parsed.prediction,
         config.key_sentences as usize,
     );
     Experience {
@@ -269,7 +315,7 @@ fn experience(session: &Session, run: &Run, answered: &Answered, confidence: f32
         stream_index: answered.step.t,
         activation,
         summary,
-        answer: answered.parsed.prediction.clone(),
+        answer: answered.reading.parsed.prediction.clone(),
         confidence,
     }
 }
@@ -324,8 +370,8 @@ fn row(
         query_id: question.id.clone(),
         question: question.text.clone(),
         gold_answers: question.answers.iter().chain(&question.aliases).cloned().collect(),
-        prediction: answered.parsed.prediction,
-        raw_response: answered.response.raw,
+        prediction: answered.reading.parsed.prediction.clone(),
+        raw_response: answered.reply.response.raw.clone(),
         lag: config.replay.lag,
         store_visible: step.visible as u32,
         store_committed,
@@ -367,15 +413,15 @@ fn row(
             .map(|&(passage, score)| PassageCell { passage, score })
             .collect(),
         gold_passages: question.gold_passages.as_ref().map(|gold| gold.iter().map(|p| p.0).collect()),
-        prompt_tokens: answered.response.usage.prompt_tokens,
-        completion_tokens: answered.response.usage.completion_tokens,
-        reasoning_tokens: answered.response.usage.reasoning_tokens,
-        cached_tokens: answered.response.usage.cached_tokens,
-        tokens_estimated: answered.response.tokens_estimated,
+        prompt_tokens: answered.reply.response.usage.prompt_tokens,
+        completion_tokens: answered.reply.response.usage.completion_tokens,
+        reasoning_tokens: answered.reply.response.usage.reasoning_tokens,
+        cached_tokens: answered.reply.response.usage.cached_tokens,
+        tokens_estimated: answered.reply.response.tokens_estimated,
         cost_usd: answered.cost_usd,
-        llm_status: answered.response.status,
-        contain: answered.contain,
-        contain_word: answered.contain_word,
+        llm_status: answered.reply.response.status,
+        contain: answered.reading.contain,
+        contain_word: answered.reading.contain_word,
         judge: crate::generate::Judgement::NotRun,
         novelty: gate.novelty.map(|ns| ns as f32),
         novelty_nearest: gate.nearest,
@@ -389,7 +435,7 @@ fn row(
         reuse_template: opportunity.map(|o| o.template),
         ranked: step.retrieved.ranking.iter().take(crate::retrieve::RANK_DEPTH).map(|&(p, _)| p).collect(),
         retrieval_us: time(Some(step.retrieval_us)),
-        llm_us: time(Some(answered.response.elapsed_us)),
+        llm_us: time(Some(answered.reply.response.elapsed_us)),
         judge_us: None,
         novelty_us: time(novelty_us),
         grounding_us: time(grounding_us),

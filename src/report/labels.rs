@@ -148,20 +148,21 @@ pub fn datasets<'r>(runs: &[&'r Run]) -> Vec<&'r str> {
     names
 }
 
-/// Each living run with the linear run of the same dataset, order and seed: the one of equal settings, else the only one there is
-/// (a method without a store does not depend on the store's settings).
+/// Each living run with the linear run of the same dataset, order and seed.
 pub fn linear_and_living<'r>(runs: &[&'r Run]) -> Vec<(&'r Run, &'r Run)> {
-    let of = |method: &str| runs.iter().copied().filter(move |r| r.head().method == method).collect::<Vec<_>>();
-    let linear = of("linear");
-    of("living")
-        .into_iter()
-        .filter_map(|living| {
-            let key = |r: &Run| (r.head().dataset.clone(), r.head().order.clone(), r.head().seed);
-            let same: Vec<&Run> = linear.iter().copied().filter(|l| key(l) == key(living)).collect();
-            let equal = same.iter().copied().find(|l| settings(l) == settings(living));
-            Some((equal.or(same.first().copied().filter(|_| same.len() == 1))?, living))
-        })
-        .collect()
+    let living = runs.iter().copied().filter(|r| r.head().method == "living");
+    living.filter_map(|living| Some((replicate_of_linear(living, runs)?, living))).collect()
+}
+
+/// The linear run of a run's dataset, order and seed: the one of equal settings, else the only one there is (a method without a store
+/// does not depend on the store's settings).
+pub fn replicate_of_linear<'r>(run: &Run, runs: &[&'r Run]) -> Option<&'r Run> {
+    fn key(run: &Run) -> (&str, &str, u64) {
+        (&run.head().dataset, &run.head().order, run.head().seed)
+    }
+    let same: Vec<&Run> = runs.iter().copied().filter(|l| l.head().method == "linear" && key(l) == key(run)).collect();
+    let equal = same.iter().copied().find(|l| settings(l) == settings(run));
+    equal.or(same.first().copied().filter(|_| same.len() == 1))
 }
 
 #[cfg(test)]

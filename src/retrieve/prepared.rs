@@ -4,6 +4,7 @@
 //! questions, question–passage cosines (kept while they fit the budget), question–question cosines, and the rankings of `linear`
 //! and `vanilla`.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crate::Result;
@@ -40,6 +41,8 @@ pub struct Prepared {
     lengths: Vec<f64>,
     similarities: Vec<OnceLock<Arc<[f32]>>>,
     keep_similarities: bool,
+    propagations: AtomicU64,
+    columns: AtomicU64,
 }
 
 impl Prepared {
@@ -69,7 +72,22 @@ impl Prepared {
         let n = index.questions.len();
         let keep_similarities = n * index.meta.counts.passages * size_of::<f32>() <= SIMILARITY_CACHE_BYTES;
         let similarities = std::iter::repeat_with(OnceLock::new).take(n).collect();
-        Ok(Self { index, backend, bases, corpus, lengths, similarities, keep_similarities })
+        Ok(Self {
+            index,
+            backend,
+            bases,
+            corpus,
+            lengths,
+            similarities,
+            keep_similarities,
+            propagations: AtomicU64::new(0),
+            columns: AtomicU64::new(0),
+        })
+    }
+
+    /// Propagation queries and PageRank columns computed so far.
+    pub fn computed(&self) -> (u64, u64) {
+        (self.propagations.load(Ordering::Relaxed), self.columns.load(Ordering::Relaxed))
     }
 
     /// How the backend splits batches to fit its device, in a sentence; `None` where nothing has to be split.
@@ -174,6 +192,8 @@ impl Prepared {
         let resets: Vec<Reset<'_>> =
             propagated.iter().zip(&weights).map(|(p, w)| Reset { entities: &p.weights, passages: w }).collect();
         let ranks = self.corpus.pagerank(config.damping, &resets);
+        self.propagations.fetch_add(queries.len() as u64, Ordering::Relaxed);
+        self.columns.fetch_add(resets.len() as u64, Ordering::Relaxed);
 
         let mut out: Vec<Retrieved> =
             vec![Retrieved { fallback: Some(Fallback::DenseNoSeed), ..Retrieved::default() }; batch.len()];

@@ -14,14 +14,28 @@ pub fn is_word_char(c: char) -> bool {
 /// A number stays one word with its separators where they stand between digits: `3.14` keeps its point, and a comma
 /// that groups three digits is dropped, so `1,000` and `1000` are the same word. Everything else separates words.
 pub fn tokens(text: &str) -> Vec<String> {
+    if text.is_ascii() {
+        let bytes = text.as_bytes();
+        return split(
+            bytes.len(),
+            |i| bytes.get(i).map(|&b| char::from(b)),
+            |word, c| word.push(c.to_ascii_lowercase()),
+        );
+    }
     let chars: Vec<char> = text.chars().collect();
-    let digit = |i: usize| chars.get(i).is_some_and(char::is_ascii_digit);
+    split(chars.len(), |i| chars.get(i).copied(), |word, c| word.extend(c.to_lowercase()))
+}
+
+/// [`tokens`] of a text of n characters, given its i-th character and how one is added to a word.
+#[inline]
+fn split(n: usize, at: impl Fn(usize) -> Option<char>, add: impl Fn(&mut String, char)) -> Vec<String> {
+    let digit = |i: usize| at(i).is_some_and(|c| c.is_ascii_digit());
     let mut words = Vec::new();
     let mut word = String::new();
-    for (i, &c) in chars.iter().enumerate() {
+    for (i, c) in (0..n).filter_map(|i| Some((i, at(i)?))) {
         let inside_number = i > 0 && digit(i - 1) && digit(i + 1);
         if c.is_alphanumeric() {
-            word.extend(c.to_lowercase());
+            add(&mut word, c);
         } else if c == '.' && inside_number {
             word.push('.');
         } else if c == ',' && inside_number && (i + 1..i + 4).all(digit) && !digit(i + 4) {
@@ -94,6 +108,16 @@ pub fn estimate_tokens(text: &str) -> u32 {
 #[allow(clippy::unwrap_used, clippy::expect_used)]
 mod tests {
     use super::*;
+
+    proptest::proptest! {
+        /// A letter that is not ASCII at the end sends the same text through the other path.
+        #[test]
+        fn ascii_is_split_like_any_text(text in "[ -~]{0,60}") {
+            let mut other = tokens(&format!("{text} é"));
+            proptest::prop_assert_eq!(other.pop(), Some("é".to_owned()));
+            proptest::prop_assert_eq!(tokens(&text), other);
+        }
+    }
 
     #[test]
     fn words_are_lower_cased_runs() {

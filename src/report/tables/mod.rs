@@ -2,6 +2,7 @@
 //!
 //! In: runs in the report's order. Out: [`Table`]s with their numbers as in the paper; a table that no run can fill is left out.
 
+mod ablation;
 mod accuracy;
 mod experience;
 mod orders;
@@ -19,13 +20,14 @@ use crate::trace::reader::Run;
 type Builder = fn(&[&Run]) -> Option<Table>;
 
 /// Every table by its id, in the order of the report.
-const TABLES: [(&str, Builder); 14] = [
+const TABLES: [(&str, Builder); 15] = [
     ("datasets", runs::datasets),
     ("runs", runs::runs),
     ("2", accuracy::accuracy),
     ("paired", paired::paired),
     ("3", tokens::linear_and_living),
     ("tokens", tokens::by_run),
+    ("5", ablation::ablation),
     ("1", experience::opportunities),
     ("4", experience::realised),
     ("6", experience::gates),
