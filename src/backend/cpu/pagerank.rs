@@ -3,7 +3,7 @@
 //! Nodes are swept in order (entities, then passages along the chain); x_i ← x_i + ω (r_i + d Σ_j w_ij/deg_j · x_j - x_i). The mass of
 //! nodes without edges is not sent back while iterating: scaling the solution to sum 1 at the end is algebraically the same.
 //! Columns of a block lie side by side (row-major `[nodes, lanes]`, rows on cache lines), so one neighbour is one contiguous load for all
-//! of them; neighbours are fetched ahead. After [`sweeps`] a column stops when a sweep changes it by less than the tolerance and is
+//! of them. After [`sweeps`] a column stops when a sweep changes it by less than the tolerance and is
 //! frozen from then on: its bits depend on neither the others nor the width of its block. The reset is kept for passages and the few
 //! entities that have one.
 //! Cost per sweep and block: stored entries × lanes × 2 operations; 8 + 4·lanes bytes are read an entry. Memory of a block: 4·lanes bytes a
@@ -22,8 +22,6 @@ pub const WIDE: usize = 16;
 const TOLERANCE: f32 = 3e-7;
 /// Sweeps at which even a damping of 0.99 has converged to the tolerance.
 const MAX_SWEEPS: usize = 1000;
-/// How many entries ahead a neighbour's row is fetched.
-const AHEAD: usize = 12;
 
 /// Sweeps before a column's change is looked at, the last of them included: enough for an error of 1e-6.
 pub fn sweeps(damping: f64) -> usize {
@@ -148,6 +146,12 @@ impl PageRank {
     fn block<const L: usize>(&self, damping: f64, batch: &[Reset<'_>]) -> Vec<Option<Vec<f32>>> {
         let (resets, alive) = self.resets::<L>(batch);
         let mut x = Rows::zeros::<L>(self.n_nodes());
+        let r = resets.rows.get::<L>();
+        for (row, &at) in x.get_mut::<L>().iter_mut().zip(&resets.of_entity) {
+            *row = r[at as usize];
+        }
+        let n_passages = self.n_nodes() - self.n_entities;
+        x.get_mut::<L>()[self.n_entities..self.n_nodes()].copy_from_slice(&r[resets.first_passage..][..n_passages]);
         solve_at(Level::detect(), self, damping, &resets, x.get_mut::<L>(), alive);
         let x = &x.get::<L>()[..self.n_nodes()];
         let mut totals = [0f64; L];
@@ -164,19 +168,6 @@ impl PageRank {
             })
             .collect()
     }
-}
-
-/// Asks for a row before it is needed.
-#[inline(always)]
-fn fetch<const L: usize>(row: &[f32; L]) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a hint that reads nothing, part of every x86-64 processor.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(row.as_ptr().cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = row;
 }
 
 /// Change and mass of each lane in one sweep.
@@ -200,10 +191,7 @@ fn sweep<const L: usize, const TRACK: bool>(
     for (i, &end) in g.offsets.iter().skip(1).enumerate() {
         let mut walked = [0f32; L];
         let end = end as usize;
-        for (at, entry) in g.entries[start..end].iter().enumerate() {
-            if let Some(later) = g.entries.get(start + at + AHEAD) {
-                fetch(&x[later.column as usize]);
-            }
+        for entry in &g.entries[start..end] {
             let xj = &x[entry.column as usize];
             for l in 0..L {
                 walked[l] += entry.weight * xj[l];
