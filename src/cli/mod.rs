@@ -8,6 +8,7 @@ mod compare;
 mod dataset;
 mod demo;
 mod doctor;
+mod endpoint;
 mod index;
 pub mod output;
 pub mod progress;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::Result;
 use crate::generate::{
-    Generator, Oracle, Parsed, PromptPassage, Request, Response, assemble_context, contain, contain_word, cost_usd,
-    parse_answer,
+    Generator, Judgement, Oracle, Parsed, PromptPassage, Request, Response, assemble_context, contain, contain_word, parse_answer,
+
 };
 use crate::ids::PassageId;
 use crate::replay::matching::Step;
@@ -26,8 +26,12 @@ pub struct Answered {
     pub contain: Option<bool>,
     /// Its twin at token boundaries.
     pub contain_word: Option<bool>,
-    /// Dollars, where the tokens are known.
+    /// Dollars, where tokens and price are known.
     pub cost_usd: Option<f64>,
+    /// What the judge said; `NotRun` until it is asked.
+    pub judge: Judgement,
+    /// Time of its calls, microseconds.
+    pub judge_us: Option<u64>,
 }
 
 fn request(session: &Session, run: &Run, step: &Step) -> Request {
@@ -79,7 +83,9 @@ pub fn answer(session: &Session, runs: &[Run], steps: Vec<Step>) -> Result<Vec<A
         Some(Answered {
             contain: contain(&parsed.prediction, &question.answers),
             contain_word: contain_word(&parsed.prediction, &question.answers, &question.aliases),
-            cost_usd: cost_usd(&response.usage, &parts.prices),
+            cost_usd: parts.cost(&response),
+            judge: Judgement::NotRun,
+            judge_us: None,
             passages,
             response,
             parsed,

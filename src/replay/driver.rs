@@ -6,6 +6,7 @@
 
 use crate::Result;
 use crate::replay::answer::answer;
+use crate::replay::judging::judge;
 use crate::replay::matching::{Step, match_block, retrieve};
 use crate::replay::run::Run;
 use crate::replay::session::Session;
@@ -37,9 +38,11 @@ pub fn advance(session: &Session, runs: &mut [Run]) -> Result<Option<Advanced>> 
         // Work shared by all runs is counted where the block's first query belongs.
         runs[first.run].count("fused_retrievals", retrievals);
     }
-    let answered = answer(session, runs, steps)?;
+    let mut answered = answer(session, runs, steps)?;
+    judge(session, runs, &mut answered)?;
     for a in &answered {
         runs[a.step.run].count("requests", 1);
+        runs[a.step.run].charge();
     }
     write_back(session, runs, answered)?;
     Ok(Some(Advanced { done: runs.iter().map(Run::done).sum(), total: runs.iter().map(Run::total).sum() }))

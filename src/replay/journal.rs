@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::llm::Spent;
 use crate::trace::row::{ExperienceRow, TraceRow};
 use crate::{Error, Result};
 
@@ -41,6 +42,9 @@ pub struct Record {
     pub row: TraceRow,
     /// The experience, if one was stored.
     pub experience: Option<ExperienceRow>,
+    /// What an endpoint was paid since the record before, where anything was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spent: Option<Spent>,
 }
 
 /// An open, locked journal.
@@ -203,7 +207,7 @@ mod tests {
     use crate::trace::fixture::row;
 
     fn records(n: u32) -> Vec<Record> {
-        (1..=n).map(|t| Record { row: row(t), experience: None }).collect()
+        (1..=n).map(|t| Record { row: row(t), experience: None, spent: None }).collect()
     }
 
     fn read(path: &Path, header: &Header) -> Result<(Vec<Record>, Option<String>)> {

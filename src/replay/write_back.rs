@@ -122,9 +122,14 @@ pub fn write_back(session: &Session, runs: &mut [Run], answered: Vec<Answered>) 
         let mut of_run = prospects.remove(&r).unwrap_or_default().into_iter();
         let run = &mut runs[r];
         let committed_before = run.store.len();
-        let records: Vec<Record> =
+        let mut records: Vec<Record> =
             members.into_iter().map(|a| commit(session, run, committed_before, a, of_run.next())).collect();
-        run.journal.append(&records)?;
+        if let Some(last) = records.last_mut() {
+            last.spent = run.take_spent();
+        }
+        if let Some(journal) = &mut run.journal {
+            journal.append(&records)?;
+        }
         run.done += records.len();
     }
     Ok(())
@@ -229,7 +234,7 @@ fn commit(
         row
     });
     let row = row(session, run, answered, store_committed, gate, decision, experience.is_some(), times);
-    Record { row, experience }
+    Record { row, experience, spent: None }
 }
 
 fn claim_cells(answered: &Answered, grounded: &Grounded) -> Vec<ClaimCell> {
@@ -376,7 +381,7 @@ fn row(
         llm_status: answered.response.status,
         contain: answered.contain,
         contain_word: answered.contain_word,
-        judge: crate::generate::Judgement::NotRun,
+        judge: answered.judge,
         novelty: gate.novelty.map(|ns| ns as f32),
         novelty_nearest: gate.nearest,
         grounding: gate.grounding.map(|gs| gs as f32),
@@ -390,7 +395,7 @@ fn row(
         ranked: step.retrieved.ranking.iter().take(crate::retrieve::RANK_DEPTH).map(|&(p, _)| p).collect(),
         retrieval_us: time(Some(step.retrieval_us)),
         llm_us: time(Some(answered.response.elapsed_us)),
-        judge_us: None,
+        judge_us: time(answered.judge_us),
         novelty_us: time(novelty_us),
         grounding_us: time(grounding_us),
     }
