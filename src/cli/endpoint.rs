@@ -38,7 +38,8 @@ pub fn prepare(session: &Session, runs: &mut [Run], only_quote: bool, global: &G
             for warning in probe.warnings() {
                 output::warning(&format!("{model}: {warning}"));
             }
-            for run in runs.iter_mut().filter(|r| r.parts.endpoint.as_ref().is_some_and(|e| Arc::ptr_eq(e, &endpoint))) {
+            for run in runs.iter_mut().filter(|r| r.parts.endpoint.as_ref().is_some_and(|e| Arc::ptr_eq(e, &endpoint)))
+            {
                 // What an endpoint answers today changes no row; where times are switched off it is left out with them.
                 if run.plan.config.replay.timings {
                     run.notes.push(text.clone());

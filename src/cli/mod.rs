@@ -13,6 +13,7 @@ mod index;
 pub mod output;
 pub mod progress;
 mod report;
+mod rescore;
 mod retrieve;
 mod run;
 mod session;
@@ -59,6 +60,7 @@ enum Command {
     Retrieve(retrieve::RetrieveArgs),
     Run(run::RunArgs),
     Report(report::ReportArgs),
+    Rescore(rescore::RescoreArgs),
     Compare(compare::CompareArgs),
     Cache(cache::CacheArgs),
     Dataset(dataset::DatasetArgs),
@@ -92,6 +94,7 @@ fn dispatch(cli: &Cli) -> Result<()> {
         Command::Retrieve(args) => retrieve::retrieve(args, global),
         Command::Run(args) => run::run(args, global),
         Command::Report(args) => report::report(args, global),
+        Command::Rescore(args) => rescore::rescore(args, global),
         Command::Compare(args) => compare::compare(args, global),
         Command::Cache(args) => cache::cache(args, global),
         Command::Dataset(args) => dataset::dataset(args, global),

@@ -51,8 +51,8 @@ impl Opened {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             n => n as usize,
         };
-        // A recording answers without a call.
-        let asks = !parts.simulated && parts.reader.name() != "recorded";
+        // What an endpoint is asked is quoted, call by call; see `cli::endpoint`.
+        let asks = !parts.simulated && parts.reader.name() != "recorded" && parts.endpoint.is_none();
         let estimate = estimate(config, &self.index.meta, mean, asks, threads);
         estimate.check_memory(available_memory())?;
         Ok(estimate)

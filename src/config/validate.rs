@@ -13,7 +13,11 @@ use crate::{Error, Result};
 const NOT_BUILT: &[(&str, &str, &str)] = &[
     ("generate.kind", "gguf", "`api`, `simulated` or `recorded`"),
     ("gates.grounding.kind", "nli", "`lexical` or `bernoulli`"),
-    ("judge.kind", "recorded", "`api` with generate.cache_mode=only over a cache that holds the judgements (`livingrag cache import`)"),
+    (
+        "judge.kind",
+        "recorded",
+        "`api` with generate.cache_mode=only over a cache that holds the judgements (`livingrag cache import`)",
+    ),
     ("backend.kind", "cuda", "`auto` or `cpu`"),
 ];
 
@@ -79,8 +83,10 @@ impl RunConfig {
                 && variable.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
             if !legal && !(may_be_empty && variable.is_empty()) {
                 // Perhaps the key itself stands there, so it is not repeated.
-                return Err(Error::request(format!("{name} is no name of an environment variable (its value is not shown)"))
-                    .with_hint("it holds the variable's name, for example LIVINGRAG_API_KEY, never the key itself"));
+                return Err(Error::request(format!(
+                    "{name} is no name of an environment variable (its value is not shown)"
+                ))
+                .with_hint("it holds the variable's name, for example LIVINGRAG_API_KEY, never the key itself"));
             }
         }
         let default = GenerateConfig::default();

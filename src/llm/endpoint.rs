@@ -109,10 +109,8 @@ impl Endpoint {
         };
         let prices = reads.then(|| table.of(&g.model)).flatten();
         let judge_prices = judges.then(|| table.of(&j.model)).flatten();
-        let (first_key, first_price) =
-            if reads { (&key_names.0, prices) } else { (&key_names.1, judge_prices) };
-        let client =
-            Arc::new(Client::new(settings(config), Secret::from_env(first_key)?, cache, first_price)?);
+        let (first_key, first_price) = if reads { (&key_names.0, prices) } else { (&key_names.1, judge_prices) };
+        let client = Arc::new(Client::new(settings(config), Secret::from_env(first_key)?, cache, first_price)?);
         let judge = judge_parts
             .map(|(template, prompt)| {
                 let client = match reads {
@@ -170,9 +168,8 @@ impl Endpoint {
             let one = probe(client, template, self.probe_tokens)?;
             let refused = one.answer.error.as_ref().filter(|e| e.kind == FailureKind::Unauthorized);
             if let Some(error) = refused {
-                return Err(Error::request(format!("{} refuses the key: {}", template.address(), error.text)).with_hint(
-                    format!("put a key that is valid there into the environment variable {key}"),
-                ));
+                return Err(Error::request(format!("{} refuses the key: {}", template.address(), error.text))
+                    .with_hint(format!("put a key that is valid there into the environment variable {key}")));
             }
             found.push((template.model.clone(), one));
         }
@@ -186,8 +183,7 @@ impl Endpoint {
     pub fn quote(&self, reads: Tally, judges: Tally, seconds: Option<f64>) -> Result<Quote> {
         let stats = self.client.cache().map(|(cache, _)| cache.stats()).transpose()?.unwrap_or_default();
         let quote = |tally: Tally, client: &Client, template: &ChatRequest, assumed: u64| {
-            let known =
-                stats.models.iter().find(|m| m.model == template.model && m.base_url == template.address());
+            let known = stats.models.iter().find(|m| m.model == template.model && m.base_url == template.address());
             let answered = known.filter(|m| m.with_usage > 0).map(|m| m.completion_tokens.div_ceil(m.with_usage));
             let mean = known.map(|m| m.elapsed_us as f64 / m.answers.max(1) as f64 / 1e6);
             let each = answered.unwrap_or(assumed.min(u64::from(template.max_tokens)));
@@ -199,10 +195,8 @@ impl Endpoint {
                 client.concurrency(),
             )
         };
-        let reads =
-            self.reader.as_ref().map(|r| quote(reads, r.client(), r.template(), ASSUMED_COMPLETION_TOKENS));
-        let judges =
-            self.judge.as_ref().map(|j| quote(judges, &j.client, &j.template, ASSUMED_JUDGEMENT_TOKENS));
+        let reads = self.reader.as_ref().map(|r| quote(reads, r.client(), r.template(), ASSUMED_COMPLETION_TOKENS));
+        let judges = self.judge.as_ref().map(|j| quote(judges, &j.client, &j.template, ASSUMED_JUDGEMENT_TOKENS));
         let nothing = Quote::new((0, 0), (0, 0), None, None, 1);
         Ok(reads.into_iter().chain(judges).reduce(Quote::and).unwrap_or(nothing))
     }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::Result;
 use crate::generate::{
-    Generator, Judgement, Oracle, Parsed, PromptPassage, Request, Response, assemble_context, contain, contain_word, parse_answer,
-
+    Generator, Judgement, Oracle, Parsed, PromptPassage, Request, Response, assemble_context, contain, contain_word,
+    parse_answer,
 };
 use crate::ids::PassageId;
 use crate::replay::matching::Step;

@@ -13,6 +13,7 @@ mod matching;
 pub mod opportunity;
 pub mod parts;
 pub mod quote;
+pub mod rescore;
 mod run;
 pub mod session;
 mod write_back;

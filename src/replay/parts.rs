@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::config::{AnswerMarker, GeneratorKind, GroundingKind, RunConfig};
+use crate::config::{GeneratorKind, GroundingKind, RunConfig};
 use crate::gates::bernoulli::BernoulliScorer;
 use crate::gates::grounding::GroundingScorer;
 use crate::gates::lexical::LexicalScorer;
@@ -13,6 +13,7 @@ use crate::generate::{
 use crate::llm::Endpoint;
 use crate::llm::judge::Judge;
 use crate::replay::quote::Rehearsal;
+use crate::replay::rescore::marker;
 use crate::{Error, Result};
 
 /// What a run asks and is checked by.
@@ -40,6 +41,8 @@ pub struct Parts {
     pub fingerprint: String,
     /// What the user should hear, for example that a recording's last line was torn.
     pub notes: Vec<String>,
+    /// What the manifest should say beside them: price list, judge.
+    pub facts: Vec<String>,
 }
 
 impl Parts {
@@ -55,7 +58,7 @@ impl Parts {
         };
         let mut hasher = blake3::Hasher::new();
         hasher.update(prompt.hash().as_bytes());
-        let mut notes = Vec::new();
+        let (mut notes, mut facts) = (Vec::new(), Vec::new());
         let endpoint = Endpoint::new(config)?.map(Arc::new);
         let api = endpoint.as_ref().and_then(|e| e.reader.clone());
         let judge = endpoint.as_ref().and_then(|e| e.judge.clone());
@@ -77,8 +80,9 @@ impl Parts {
             Some(endpoint) if g.kind == GeneratorKind::Api => {
                 // A price reaches every row, so another price is another run.
                 hasher.update(format!("{} {:?}", endpoint.price_version, endpoint.prices).as_bytes());
-                let known = if endpoint.prices.is_some() { "" } else { ", which has no price for the model: costs are null" };
-                notes.push(format!("prices: list {}{known}", endpoint.price_version));
+                let known =
+                    if endpoint.prices.is_some() { "" } else { ", which has no price for the model: costs are null" };
+                facts.push(format!("prices: list {}{known}", endpoint.price_version));
                 endpoint.prices
             }
             _ => Some(Prices {
@@ -89,7 +93,7 @@ impl Parts {
         };
         if let Some(judge) = &judge {
             hasher.update(judge.prompt.hash().as_bytes());
-            notes.push(format!(
+            facts.push(format!(
                 "judge: prompt {}, profile {}, judged {} time{}",
                 judge.prompt.hash().get(..12).unwrap_or_default(),
                 config.judge.profile.as_str(),
@@ -107,16 +111,14 @@ impl Parts {
             simulated: g.kind == GeneratorKind::Simulated,
             grounding,
             prompt: Arc::new(prompt),
-            marker: match g.answer_marker {
-                AnswerMarker::First => Marker::First,
-                AnswerMarker::Last => Marker::Last,
-            },
+            marker: marker(g.answer_marker),
             prices,
             judge,
             endpoint,
             rehearsal: None,
             fingerprint: hasher.finalize().to_hex().to_string(),
             notes,
+            facts,
         })
     }
 }

@@ -341,7 +341,7 @@ impl Run {
             },
             // How many calls were new depends on what the cache held; where times are switched off it is left out with them.
             counters: if timings { self.all_counters() } else { BTreeMap::new() },
-            notes: meta.notes.iter().chain(&self.notes).cloned().collect(),
+            notes: meta.notes.iter().chain(&self.parts.facts).chain(&self.notes).cloned().collect(),
             started_unix: timings.then_some(self.started_unix),
             finished_unix: timings.then(now_unix),
         })
