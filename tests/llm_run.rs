@@ -271,6 +271,10 @@ fn a_cap_stops_and_resumes() {
     let second = run("generate.max_calls=30", &["--resume"]);
     assert!(text(&second).contains("the cap of 30 calls is reached"), "{}", text(&second));
     assert_eq!(lab.server.arrived(), 30, "the first twenty count");
+    // The block that the cap broke off was paid for in part, and that counts too.
+    let more = run("generate.max_calls=31", &["--resume"]);
+    assert!(text(&more).contains("the cap of 31 calls is reached"), "{}", text(&more));
+    assert_eq!(lab.server.arrived(), 31);
     let third = run("generate.max_calls=0", &["--resume"]);
     assert!(third.status.success(), "{}", text(&third));
     let bodies: BTreeSet<String> = lab.server.seen().into_iter().map(|s| s.body).collect();
@@ -283,11 +287,11 @@ fn a_cap_stops_and_resumes() {
     assert!(code == 2 && log.contains("generate.prices"), "{log}");
     lab.sandbox.write("prices.toml", "version = \"t\"\n[models.test-model]\nprompt = 1000.0\ncompletion = 0.0\n");
     let sets =
-        ["generate.max_usd=6", "generate.prices=prices.toml", "generate.cache=usd.sqlite", "generate.probe_tokens=0"];
+        ["generate.max_usd=1", "generate.prices=prices.toml", "generate.cache=usd.sqlite", "generate.probe_tokens=0"];
     let before = lab.server.arrived();
     let (code, log) = lab.fails("usd", &sets, &[]);
-    assert!(code == 1 && log.contains("the cap of $6 is reached"), "{log}");
-    assert!((lab.server.arrived() - before) as f64 * 0.02 <= 6.0);
+    assert!(code == 1 && log.contains("the cap of $1 is reached"), "{log}");
+    assert!((lab.server.arrived() - before) as f64 * 0.02 <= 1.0);
 }
 
 fn kept(cache: &Path) -> BTreeSet<CacheKey> {

@@ -185,6 +185,16 @@ mod tests {
     }
 
     #[test]
+    fn quotes_add_up_and_what_one_does_not_know_the_sum_does_not() {
+        let price = Some(Prices { prompt: 1e6, completion: 0.0, cached: None });
+        let quote = |new, price, seconds| Quote::new((new, 1), (new, 0), price, seconds, 1);
+        let sum = quote(2, price, Some(60.0)).and(quote(3, price, Some(60.0)));
+        assert_eq!(sum.to_string(), "5 new calls, 2 cached, about $5.00 and 5 minutes");
+        assert_eq!(quote(2, price, None).and(quote(3, None, None)).usd, None);
+        assert_eq!(quote(2, price, None).and(quote(0, None, None)).usd, Some(2.0));
+    }
+
+    #[test]
     fn a_bad_list_is_named() {
         let error =
             PriceTable::parse("version = \"1\"\n[models.m]\nprompt = -1.0\ncompletion = 1.0\n", "p.toml").unwrap_err();

@@ -38,8 +38,16 @@ pub fn advance(session: &Session, runs: &mut [Run]) -> Result<Option<Advanced>> 
         // Work shared by all runs is counted where the block's first query belongs.
         runs[first.run].count("fused_retrievals", retrievals);
     }
-    let mut answered = answer(session, runs, steps)?;
-    judge(session, runs, &mut answered)?;
+    let asked =
+        answer(session, runs, steps).and_then(|mut answered| judge(session, runs, &mut answered).map(|()| answered));
+    let answered = match asked {
+        Ok(answered) => answered,
+        Err(error) => {
+            // What the unfinished block cost is written down; if even that fails, the first error is the one to tell.
+            runs.iter_mut().for_each(|run| drop(run.journal_spent()));
+            return Err(error);
+        }
+    };
     for a in &answered {
         runs[a.step.run].count("requests", 1);
         runs[a.step.run].charge();

@@ -47,11 +47,19 @@ pub struct Record {
     pub spent: Option<Spent>,
 }
 
+/// A line of its own where a block was paid for in part and not finished, at a cap for example.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SpentApart {
+    spent: Spent,
+}
+
 /// An open, locked journal.
 #[derive(Debug)]
 pub struct Journal {
     file: File,
     path: PathBuf,
+    spent_apart: Spent,
 }
 
 fn line<T: Serialize>(value: &T) -> Result<Vec<u8>> {
@@ -95,7 +103,7 @@ impl Journal {
             .map_err(|e| Error::io("create", path, e))?;
         lock(&file, path)?;
         file.write_all(&line(header)?).map_err(|e| Error::io("write", path, e))?;
-        Ok(Self { file, path: path.into() })
+        Ok(Self { file, path: path.into(), spent_apart: Spent::default() })
     }
 
     /// Opens a journal to go on with it. `each` gets every whole record in order; the result's text says what was dropped, if
@@ -111,7 +119,7 @@ impl Journal {
         let mut file = OpenOptions::new().read(true).append(true).open(path).map_err(|e| Error::io("open", path, e))?;
         lock(&file, path)?;
         let length = file.metadata().map_err(|e| Error::io("read", path, e))?.len();
-        let good = read_records(&file, path, Some(header), &mut each)?;
+        let (good, spent_apart) = read_records(&file, path, Some(header), &mut each)?;
         let mut dropped = None;
         if good < length {
             dropped = Some(format!(
@@ -126,7 +134,21 @@ impl Journal {
             // Killed before the header was whole.
             file.write_all(&line(header)?).map_err(|e| Error::io("write", path, e))?;
         }
-        Ok((Self { file, path: path.into() }, dropped))
+        Ok((Self { file, path: path.into(), spent_apart }, dropped))
+    }
+
+    /// What was paid for blocks that were not finished, up to when the journal was opened.
+    pub fn spent_apart(&self) -> Spent {
+        self.spent_apart
+    }
+
+    /// Notes what was paid for a block that is not finished.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn append_spent(&mut self, spent: Spent) -> Result<()> {
+        let bytes = line(&SpentApart { spent })?;
+        self.file.write_all(&bytes).and_then(|()| self.file.sync_data()).map_err(|e| Error::io("write", &self.path, e))
     }
 
     /// Appends the records of one block and waits until they are on the disk.
@@ -150,13 +172,13 @@ impl Journal {
     }
 }
 
-/// Position after the last whole line.
+/// Position after the last whole line, and what was paid apart from records.
 fn read_records(
     file: &File,
     path: &Path,
     expected: Option<&Header>,
     each: &mut dyn FnMut(Record) -> Result<()>,
-) -> Result<u64> {
+) -> Result<(u64, Spent)> {
     let damaged = |number: usize| {
         Error::work(format!("{}: line {number} is damaged", path.display()))
             .with_hint("the file was changed from outside; start the run again in another --out folder")
@@ -164,12 +186,12 @@ fn read_records(
     let mut reader = BufReader::with_capacity(1 << 20, file);
     reader.seek(SeekFrom::Start(0)).map_err(|e| Error::io("read", path, e))?;
     let (mut good, mut number, mut torn) = (0u64, 0usize, None);
-    let mut bytes = Vec::new();
+    let (mut bytes, mut apart) = (Vec::new(), Spent::default());
     loop {
         bytes.clear();
         let read = reader.read_until(b'\n', &mut bytes).map_err(|e| Error::io("read", path, e))?;
         if read == 0 {
-            return Ok(good);
+            return Ok((good, apart));
         }
         if let Some(at) = torn {
             return Err(damaged(at));
@@ -193,6 +215,8 @@ fn read_records(
                     "the dataset, its vectors or this program changed since; give the run another --out folder",
                 ));
             }
+        } else if let Ok(SpentApart { spent }) = serde_json::from_slice(json) {
+            apart.add(spent);
         } else {
             each(serde_json::from_slice(json).map_err(|e| damaged(number).with_source(e))?)?;
         }
@@ -243,6 +267,21 @@ mod tests {
             drop(journal);
             assert_eq!(read(&path, &header).unwrap(), (records(3), None));
         }
+    }
+
+    #[test]
+    fn what_was_paid_for_nothing_yet_is_found_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("journal");
+        let header = Header::new("run", "index");
+        let mut journal = Journal::create(&path, &header).unwrap();
+        journal.append(&records(1)).unwrap();
+        journal.append_spent(Spent { calls: 2, usd: 0.5 }).unwrap();
+        journal.append_spent(Spent { calls: 1, usd: 0.25 }).unwrap();
+        drop(journal);
+        assert_eq!(read(&path, &header).unwrap(), (records(1), None));
+        let (journal, _) = Journal::resume(&path, &header, |_| Ok(())).unwrap();
+        assert_eq!(journal.spent_apart(), Spent { calls: 3, usd: 0.75 });
     }
 
     #[test]

@@ -144,6 +144,7 @@ impl Run {
                 restored.take(&record.row, record.experience.as_ref())
             })?;
             run.notes.extend(dropped);
+            spent.add(journal.spent_apart());
             journal
         } else {
             Journal::create(&journal_path, &header)?
@@ -235,6 +236,15 @@ impl Run {
     pub(super) fn charge(&mut self) {
         if let Some(endpoint) = self.parts.endpoint.as_ref().filter(|_| self.journal.is_some()) {
             self.spent.add(endpoint.take_spent());
+        }
+    }
+
+    /// Writes down what a block cost that could not be finished, so that a cap counts it after a resume.
+    pub(super) fn journal_spent(&mut self) -> Result<()> {
+        self.charge();
+        match (self.take_spent(), &mut self.journal) {
+            (Some(spent), Some(journal)) => journal.append_spent(spent),
+            _ => Ok(()),
         }
     }
 
