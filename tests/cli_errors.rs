@@ -95,7 +95,17 @@ fn block_longer_than_the_lag() {
 
 #[test]
 fn reader_that_is_not_built() {
+    assert_snapshot!(refused(PLAIN, &["run", "run.toml", "--set", "generate.kind=gguf"]));
+}
+
+#[test]
+fn endpoint_without_an_address() {
     assert_snapshot!(refused(PLAIN, &["run", "run.toml", "--set", "generate.kind=api"]));
+}
+
+#[test]
+fn key_in_place_of_its_variable() {
+    assert_snapshot!(refused(PLAIN, &["run", "run.toml", "--set", "generate.api_key_env=sk-secret"]));
 }
 
 #[test]
@@ -130,9 +140,10 @@ fn too_many_threads() {
 fn help_of_every_command() {
     let sandbox = Sandbox::new();
     assert_snapshot!("help", sandbox.run(&["--help"]));
-    for command in
-        ["demo", "index", "retrieve", "run", "sweep", "status", "report", "compare", "cache", "dataset", "doctor"]
-    {
+    for command in [
+        "demo", "index", "retrieve", "run", "sweep", "status", "report", "rescore", "compare", "cache", "dataset",
+        "doctor",
+    ] {
         assert_snapshot!(format!("help_{command}"), sandbox.run(&[command, "--help"]));
     }
     for command in ["stats", "export", "import", "prune"] {

@@ -35,7 +35,7 @@ pub fn doctor(_args: &DoctorArgs, global: &Global) -> Result<()> {
         ("memory", memory_available(&fs::read_to_string("/proc/meminfo").unwrap_or_default()).unwrap_or_else(unknown)),
         ("backend cpu", "available".to_owned()),
         ("backend cuda", cuda_device()),
-        ("readers", "simulated, recorded".to_owned()),
+        ("readers", if cfg!(feature = "llm") { "api, simulated, recorded" } else { "simulated, recorded" }.to_owned()),
         ("grounding", "lexical, bernoulli".to_owned()),
         ("threads", threads),
         ("results", "results/ in the working directory, unless --out says otherwise".to_owned()),

@@ -8,10 +8,12 @@ mod compare;
 mod dataset;
 mod demo;
 mod doctor;
+mod endpoint;
 mod index;
 pub mod output;
 pub mod progress;
 mod report;
+mod rescore;
 mod retrieve;
 mod run;
 mod session;
@@ -62,6 +64,7 @@ enum Command {
     Sweep(sweep::SweepArgs),
     Status(status::StatusArgs),
     Report(report::ReportArgs),
+    Rescore(rescore::RescoreArgs),
     Compare(compare::CompareArgs),
     Cache(cache::CacheArgs),
     Dataset(dataset::DatasetArgs),
@@ -97,6 +100,7 @@ fn dispatch(cli: &Cli) -> Result<()> {
         Command::Sweep(args) => sweep::sweep(args, global),
         Command::Status(args) => status::status(args, global),
         Command::Report(args) => report::report(args, global),
+        Command::Rescore(args) => rescore::rescore(args, global),
         Command::Compare(args) => compare::compare(args, global),
         Command::Cache(args) => cache::cache(args, global),
         Command::Dataset(args) => dataset::dataset(args, global),

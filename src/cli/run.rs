@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::progress::Progress;
-use super::{Global, check_out_folder, output, session};
+use super::{Global, check_out_folder, endpoint, output, session};
 use crate::Result;
 use crate::config::RunConfig;
 use crate::replay::{self, Opened, Parts, Run, Session};
@@ -30,7 +30,7 @@ pub struct RunArgs {
     /// Continues a run that was broken off; a finished run is left as it is
     #[arg(long)]
     pub resume: bool,
-    /// Prints the plan and an estimate of the work, and ends
+    /// Prints the plan, an estimate of the work and a quote of its calls, and ends
     #[arg(long)]
     pub dry_run: bool,
 }
@@ -59,6 +59,8 @@ pub fn run(args: &RunArgs, global: &Global) -> Result<()> {
         output::note(global.quiet, &plan);
     }
     if args.dry_run {
+        let mut run = [Run::planned(&session, &config, parts.clone())?];
+        endpoint::prepare(&session, &mut run, true, global)?;
         return output::data(&replay::plan(&session, &config, &parts)?.to_toml()?);
     }
     let run = match Run::open(&session, &config, parts, &args.out, args.resume)? {
@@ -71,10 +73,16 @@ pub fn run(args: &RunArgs, global: &Global) -> Result<()> {
     for note in &run.notes {
         output::warning(note);
     }
+    let mut runs = vec![*run];
+    if let Err(error) = endpoint::prepare(&session, &mut runs, false, global) {
+        runs.into_iter().for_each(Run::discard);
+        return Err(error);
+    }
+    let run = &runs[0];
     if run.done() > 0 {
         output::note(global.quiet, &format!("going on after {} of {} queries", run.done(), run.total()));
     }
-    let folder = replay_all(&session, vec![*run], global)?.remove(0);
+    let folder = replay_all(&session, runs, global)?.remove(0);
     output::data(&folder.display().to_string())
 }
 
@@ -85,6 +93,7 @@ pub fn replay_all(session: &Session, mut runs: Vec<Run>, global: &Global) -> Res
     bar.set(runs.iter().map(Run::done).sum::<usize>() as u64);
     replay::replay(session, &mut runs, |advanced| bar.set(advanced.done as u64))?;
     bar.finish();
+    endpoint::after(&runs);
     runs.into_iter()
         .map(|run| {
             let (id, queries, stored) = (run.plan.run_id.clone(), run.total(), run.stored());

@@ -58,7 +58,9 @@ impl Opened {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             n => n as usize,
         };
-        let estimate = estimate(config, &self.index.meta, mean, parts.asks(), threads);
+        // What an endpoint is asked is quoted, call by call; see `cli::endpoint`.
+        let asks = parts.asks() && parts.endpoint.is_none();
+        let estimate = estimate(config, &self.index.meta, mean, asks, threads);
         estimate.check_memory(available_memory())?;
         Ok(estimate)
     }

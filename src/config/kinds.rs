@@ -170,6 +170,47 @@ pub enum GeneratorKind {
     Gguf,
 }
 
+/// Whose endpoint it is, for what providers want said differently.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum EndpointProfile {
+    /// The API as it was first written.
+    #[default]
+    Plain,
+    /// vLLM.
+    Vllm,
+    /// Alibaba's DashScope.
+    Dashscope,
+    /// Ollama.
+    Ollama,
+}
+
+/// Whether a model that can reason before it answers does so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum Thinking {
+    /// Nothing is said; the endpoint's own default stands.
+    #[default]
+    Default,
+    /// It does.
+    On,
+    /// It does not.
+    Off,
+}
+
+/// What the request cache is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum CacheMode {
+    /// What is kept is used, the rest is asked and kept.
+    #[default]
+    Use,
+    /// Everything is asked anew and replaces what was kept.
+    Refresh,
+    /// Nothing is asked; what is not kept is an error.
+    Only,
+}
+
 /// Which `Answer:` counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "snake_case")]
@@ -190,7 +231,7 @@ pub enum JudgeKind {
     None,
     /// An OpenAI-compatible endpoint.
     Api,
-    /// Judgements from a file, by request hash.
+    /// Judgements from a file.
     Recorded,
 }
 
@@ -238,6 +279,8 @@ names! {
     EntityText { Exact => "exact", Trim => "trim" }
     AdjacentPassages { All => "all", SameDocument => "same_document", None => "none" }
     Propagation { Bfs => "bfs", Matrix => "matrix" }
+    JudgeProfile { Short => "short", Support => "support" }
+    AnswerMarker { First => "first", Last => "last" }
     TemplateSimilarity { Auto => "auto", Embedding => "embedding", Tokens => "tokens" }
     BackendKind { Auto => "auto", Cpu => "cpu", Cuda => "cuda" }
 }

@@ -17,8 +17,9 @@ mod validate;
 use serde::{Deserialize, Serialize};
 
 pub use kinds::{
-    ActivationScale, AdjacentPassages, AnnotationSource, AnswerMarker, BackendKind, EntityText, GeneratorKind,
-    GroundingKind, JudgeKind, JudgeProfile, Method, Normalize, PassagePrefix, Propagation, TemplateSimilarity,
+    ActivationScale, AdjacentPassages, AnnotationSource, AnswerMarker, BackendKind, CacheMode, EndpointProfile,
+    EntityText, GeneratorKind, GroundingKind, JudgeKind, JudgeProfile, Method, Normalize, PassagePrefix, Propagation,
+    TemplateSimilarity, Thinking,
 };
 pub use plan::RunPlan;
 pub use sections::{

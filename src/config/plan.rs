@@ -10,9 +10,26 @@ use super::{BackendKind, RunConfig};
 use crate::{Error, Result};
 
 /// Keys that never change a row, so they take no part in the run id. `dataset.path` stands here because the dataset's name
-/// and fingerprint take its place.
-pub(crate) const NOT_IN_THE_ID: [&str; 6] =
-    ["backend.threads", "dataset.path", "generate.api_key_env", "index.path", "replay.block", "replay.timings"];
+/// and fingerprint take its place, `generate.prices` because the prices themselves do.
+pub(crate) const NOT_IN_THE_ID: [&str; 17] = [
+    "backend.threads",
+    "dataset.path",
+    "generate.api_key_env",
+    "generate.cache",
+    "generate.cache_mode",
+    "generate.concurrency",
+    "generate.max_calls",
+    "generate.max_tries",
+    "generate.max_usd",
+    "generate.prices",
+    "generate.probe_tokens",
+    "generate.retry_budget",
+    "generate.timeout_s",
+    "index.path",
+    "judge.api_key_env",
+    "replay.block",
+    "replay.timings",
+];
 
 /// What will run.
 #[derive(Debug, Clone, PartialEq)]
@@ -138,6 +155,17 @@ mod tests {
             c.replay.block = 1;
             c.replay.timings = false;
             c.generate.api_key_env = "KEY".into();
+            c.generate.cache = "elsewhere.sqlite".into();
+            c.generate.cache_mode = super::super::CacheMode::Only;
+            c.generate.concurrency = 3;
+            c.generate.max_calls = 7;
+            c.generate.max_tries = 1;
+            c.generate.max_usd = 2.5;
+            c.generate.prices = "prices.toml".into();
+            c.generate.probe_tokens = 0;
+            c.generate.retry_budget = 1;
+            c.generate.timeout_s = 9;
+            c.judge.api_key_env = "OTHER_KEY".into();
         });
         assert_eq!(plain, other);
     }
@@ -147,6 +175,8 @@ mod tests {
         let plain = id(|_| ());
         assert_ne!(plain, id(|c| c.experience.alpha = 0.61));
         assert_ne!(plain, id(|c| c.replay.limit = 10));
+        assert_ne!(plain, id(|c| c.generate.stream = true));
+        assert_ne!(plain, id(|c| c.judge.repeats = 3));
         assert_ne!(plain, id(|c| c.index.annotations = super::super::AnnotationSource::None));
         assert_ne!(plain, RunConfig::default().plan("demo", "beef").unwrap().run_id);
         assert_ne!(plain, RunConfig::default().plan("demo2", "f00d").unwrap().run_id);

@@ -91,7 +91,9 @@ Paths are relative to the working directory.
 (LinearRAG's code), *ours*. Files under `configs/presets/` hold the values of one dataset each.
 
 These keys never change a row and take no part in the run id: `backend.threads`, `dataset.path` (the dataset's name and
-fingerprint do), `generate.api_key_env`, `index.path`, `replay.block`, `replay.timings`.
+fingerprint do), `generate.api_key_env`, `generate.cache`, `generate.cache_mode`, `generate.concurrency`,
+`generate.max_calls`, `generate.max_tries`, `generate.max_usd`, `generate.prices` (the prices do), `generate.probe_tokens`,
+`generate.retry_budget`, `generate.timeout_s`, `index.path`, `judge.api_key_env`, `replay.block`, `replay.timings`.
 ";
 
 #[cfg(test)]

@@ -7,8 +7,9 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::kinds::{
-    ActivationScale, AdjacentPassages, AnnotationSource, AnswerMarker, BackendKind, EntityText, GeneratorKind,
-    GroundingKind, JudgeKind, JudgeProfile, Normalize, PassagePrefix, Propagation, TemplateSimilarity,
+    ActivationScale, AdjacentPassages, AnnotationSource, AnswerMarker, BackendKind, CacheMode, EndpointProfile,
+    EntityText, GeneratorKind, GroundingKind, JudgeKind, JudgeProfile, Normalize, PassagePrefix, Propagation,
+    TemplateSimilarity, Thinking,
 };
 
 /// `[dataset]`
@@ -193,6 +194,12 @@ pub struct GenerateConfig {
     pub model: String,
     /// Name of the environment variable that holds the key.
     pub api_key_env: String,
+    /// `plain`, `vllm`, `dashscope` or `ollama`.
+    pub profile: EndpointProfile,
+    /// `default`, `on` or `off`.
+    pub thinking: Thinking,
+    /// Ask for answers in pieces.
+    pub stream: bool,
     /// Completion limit.
     pub max_tokens: u32,
     /// Sampling temperature.
@@ -207,6 +214,26 @@ pub struct GenerateConfig {
     pub usd_per_million_prompt: f64,
     /// US dollars per million completion tokens (paper, table 3).
     pub usd_per_million_completion: f64,
+    /// Price list of `api`; empty is the built-in one.
+    pub prices: PathBuf,
+    /// Seconds for one try.
+    pub timeout_s: u32,
+    /// Most calls at a time; 0 is the lag.
+    pub concurrency: u32,
+    /// Most times one call is sent.
+    pub max_tries: u32,
+    /// Most retries of all calls together.
+    pub retry_budget: u32,
+    /// Most requests sent; 0 is no cap.
+    pub max_calls: u32,
+    /// Most US dollars spent; 0 is no cap.
+    pub max_usd: f64,
+    /// Length of the prompt by which an endpoint is probed; 0 probes nothing.
+    pub probe_tokens: u32,
+    /// Where answers are kept.
+    pub cache: PathBuf,
+    /// `use`, `refresh` or `only`.
+    pub cache_mode: CacheMode,
 }
 
 impl Default for GenerateConfig {
@@ -216,6 +243,9 @@ impl Default for GenerateConfig {
             base_url: String::new(),
             model: String::new(),
             api_key_env: "LIVINGRAG_API_KEY".into(),
+            profile: EndpointProfile::Plain,
+            thinking: Thinking::Default,
+            stream: false,
             max_tokens: 2000,
             temperature: 0.0,
             prompt: PathBuf::new(),
@@ -223,20 +253,55 @@ impl Default for GenerateConfig {
             simulated_accuracy: 0.8,
             usd_per_million_prompt: 0.5,
             usd_per_million_completion: 3.0,
+            prices: PathBuf::new(),
+            timeout_s: 120,
+            concurrency: 0,
+            max_tries: 8,
+            retry_budget: 10_000,
+            max_calls: 0,
+            max_usd: 0.0,
+            probe_tokens: 6000,
+            cache: "results/llm-cache.sqlite".into(),
+            cache_mode: CacheMode::Use,
         }
     }
 }
 
 /// `[judge]`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct JudgeConfig {
     /// `none`, `api` or `recorded`.
     pub kind: JudgeKind,
-    /// Model name, or recording.
+    /// Endpoint; empty is the reader's.
+    pub base_url: String,
+    /// Model name.
     pub model: String,
+    /// Name of the environment variable that holds the key; empty is the reader's.
+    pub api_key_env: String,
     /// `short` or `support`.
     pub profile: JudgeProfile,
+    /// Prompt file; empty is the profile's own.
+    pub prompt: PathBuf,
+    /// Completion limit.
+    pub max_tokens: u32,
+    /// How often each answer is judged.
+    pub repeats: u32,
+}
+
+impl Default for JudgeConfig {
+    fn default() -> Self {
+        Self {
+            kind: JudgeKind::None,
+            base_url: String::new(),
+            model: String::new(),
+            api_key_env: String::new(),
+            profile: JudgeProfile::Short,
+            prompt: PathBuf::new(),
+            max_tokens: 16,
+            repeats: 1,
+        }
+    }
 }
 
 /// `[backend]`

@@ -6,15 +6,18 @@
 use std::path::Path;
 
 use super::load::flatten;
-use super::{GeneratorKind, JudgeKind, RunConfig, keys};
+use super::{GenerateConfig, GeneratorKind, JudgeKind, RunConfig, keys};
 use crate::{Error, Result};
 
 /// Words that are legal but need a part this version does not have, and what to take instead.
 const NOT_BUILT: &[(&str, &str, &str)] = &[
-    ("generate.kind", "api", "`simulated` or `recorded`"),
-    ("generate.kind", "gguf", "`simulated` or `recorded`"),
+    ("generate.kind", "gguf", "`api`, `simulated` or `recorded`"),
     ("gates.grounding.kind", "nli", "`lexical` or `bernoulli`"),
-    ("judge.kind", "api", "`none` or `recorded`"),
+    (
+        "judge.kind",
+        "recorded",
+        "`api` with generate.cache_mode=only over a cache that holds the judgements (`livingrag cache import`)",
+    ),
     ("backend.kind", "cuda", "`auto` or `cpu`"),
 ];
 
@@ -51,16 +54,52 @@ impl RunConfig {
                 "a block is computed with one state of the store, so it can be no longer than the lag; 0 takes the lag",
             ));
         }
-        let needs_recording = [
-            ("generate", self.generate.kind == GeneratorKind::Recorded, &self.generate.model),
-            ("judge", self.judge.kind == JudgeKind::Recorded, &self.judge.model),
+        if self.generate.kind == GeneratorKind::Recorded && self.generate.model.is_empty() {
+            return Err(Error::request("generate.kind = \"recorded\" needs generate.model, which is empty")
+                .with_hint("set generate.model to the file with the recording"));
+        }
+        self.validate_endpoints()
+    }
+
+    /// What a chat endpoint needs.
+    fn validate_endpoints(&self) -> Result<()> {
+        let (g, j) = (&self.generate, &self.judge);
+        let (reader, judge) = (g.kind == GeneratorKind::Api, j.kind == JudgeKind::Api);
+        let needed = [
+            (reader, "generate", "generate.base_url", g.base_url.is_empty()),
+            (reader, "generate", "generate.model", g.model.is_empty()),
+            (judge, "judge", "judge.base_url or generate.base_url", g.base_url.is_empty() && j.base_url.is_empty()),
+            (judge, "judge", "judge.model", j.model.is_empty()),
         ];
-        for (section, recorded, model) in needs_recording {
-            if recorded && model.is_empty() {
+        for (asked, section, keys, empty) in needed {
+            if asked && empty {
+                return Err(Error::request(format!("{section}.kind = \"api\" needs {keys}, which is empty")).with_hint(
+                    "a base URL ends before /chat/completions, for example http://127.0.0.1:8000/v1; the model is named as the \
+                     endpoint names it",
+                ));
+            }
+        }
+        for (name, variable, may_be_empty) in
+            [("generate.api_key_env", &g.api_key_env, false), ("judge.api_key_env", &j.api_key_env, true)]
+        {
+            let legal = variable.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+                && variable.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+            if !legal && !(may_be_empty && variable.is_empty()) {
+                // Perhaps the key itself stands there, so it is not repeated.
                 return Err(Error::request(format!(
-                    "{section}.kind = \"recorded\" needs {section}.model, which is empty"
+                    "{name} is no name of an environment variable (its value is not shown)"
                 ))
-                .with_hint(format!("set {section}.model to the file with the recording")));
+                .with_hint("it holds the variable's name, for example LIVINGRAG_API_KEY, never the key itself"));
+            }
+        }
+        let default = GenerateConfig::default();
+        for (name, price, unchanged) in [
+            ("generate.usd_per_million_prompt", g.usd_per_million_prompt, default.usd_per_million_prompt),
+            ("generate.usd_per_million_completion", g.usd_per_million_completion, default.usd_per_million_completion),
+        ] {
+            if reader && price != unchanged {
+                return Err(Error::request(format!("{name} = {price} has no effect with generate.kind = \"api\""))
+                    .with_hint("write a price list like configs/prices.toml and name it in generate.prices"));
             }
         }
         Ok(())
@@ -114,14 +153,14 @@ mod tests {
 
     #[test]
     fn what_is_not_built_is_said_with_what_to_take_instead() {
-        let found = complaint(|c| c.generate.kind = GeneratorKind::Api);
+        let found = complaint(|c| c.generate.kind = GeneratorKind::Gguf);
         assert_eq!(
             found,
-            "error: generate.kind = \"api\" is not built into this version\nhint: use `simulated` or `recorded`"
+            "error: generate.kind = \"gguf\" is not built into this version\nhint: use `api`, `simulated` or `recorded`"
         );
-        assert!(complaint(|c| c.generate.kind = GeneratorKind::Gguf).contains("\"gguf\" is not built"));
         assert!(complaint(|c| c.gates.grounding.kind = GroundingKind::Nli).contains("\"nli\" is not built"));
-        assert!(complaint(|c| c.judge.kind = JudgeKind::Api).contains("judge.kind = \"api\" is not built"));
+        let found = complaint(|c| c.judge.kind = JudgeKind::Recorded);
+        assert!(found.contains("judge.kind = \"recorded\" is not built") && found.contains("cache import"), "{found}");
         if !crate::backend::cuda::BUILT {
             assert!(complaint(|c| c.backend.kind = BackendKind::Cuda).contains("\"cuda\" is not built"));
         }
@@ -145,7 +184,51 @@ mod tests {
     fn a_recording_must_be_named() {
         let found = complaint(|c| c.generate.kind = GeneratorKind::Recorded);
         assert!(found.contains("generate.kind = \"recorded\" needs generate.model"), "{found}");
-        let found = complaint(|c| c.judge.kind = JudgeKind::Recorded);
-        assert!(found.contains("judge.kind = \"recorded\" needs judge.model"), "{found}");
+    }
+
+    #[test]
+    fn an_endpoint_needs_address_and_model() {
+        let api = |c: &mut RunConfig| {
+            c.generate.kind = GeneratorKind::Api;
+            c.generate.base_url = "http://127.0.0.1:8000/v1".into();
+            c.generate.model = "m".into();
+        };
+        let found = complaint(|c| c.generate.kind = GeneratorKind::Api);
+        assert!(found.contains("generate.kind = \"api\" needs generate.base_url, which is empty"), "{found}");
+        let found = complaint(|c| {
+            api(c);
+            c.generate.model.clear();
+        });
+        assert!(found.contains("needs generate.model"), "{found}");
+        let found = complaint(|c| c.judge.kind = JudgeKind::Api);
+        assert!(found.contains("judge.kind = \"api\" needs judge.base_url or generate.base_url"), "{found}");
+        let found = complaint(|c| {
+            api(c);
+            c.judge.kind = JudgeKind::Api;
+        });
+        assert!(found.contains("needs judge.model"), "{found}");
+        let found = complaint(|c| {
+            api(c);
+            c.generate.usd_per_million_prompt = 1.0;
+        });
+        assert!(found.contains("generate.usd_per_million_prompt = 1 has no effect"), "{found}");
+        let mut config = RunConfig::default();
+        api(&mut config);
+        config.judge.kind = JudgeKind::Api;
+        config.judge.model = "j".into();
+        config.validate().unwrap();
+    }
+
+    /// A key that was put where its variable's name belongs is not repeated.
+    #[test]
+    fn a_key_in_place_of_its_variable_is_not_shown() {
+        for change in [
+            |c: &mut RunConfig| c.generate.api_key_env = "sk-secret".into(),
+            |c: &mut RunConfig| c.judge.api_key_env = "sk-secret".into(),
+            |c: &mut RunConfig| c.generate.api_key_env = String::new(),
+        ] {
+            let found = complaint(change);
+            assert!(found.contains("api_key_env is no name") && !found.contains("secret"), "{found}");
+        }
     }
 }

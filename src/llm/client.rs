@@ -77,12 +77,12 @@ pub struct Planned {
 /// A client of one endpoint.
 pub struct Client {
     http: Http,
-    gate: Gate,
+    gate: Arc<Gate>,
     settings: ClientSettings,
     cache: Option<(Arc<Cache>, CacheMode)>,
     prices: Option<Prices>,
-    clock: Box<dyn Clock>,
-    ledger: Mutex<Ledger>,
+    clock: Arc<dyn Clock>,
+    ledger: Arc<Mutex<Ledger>>,
 }
 
 /// A call with what is computed from it once.
@@ -110,19 +110,67 @@ impl Client {
         prices: Option<Prices>,
     ) -> Result<Self> {
         if settings.caps.usd.is_some() && prices.is_none() {
-            return Err(Error::request("a cap in dollars needs the model's price, and the price list has none")
-                .with_hint("add the model to the price list, or cap the calls"));
+            return Err(no_price());
         }
         let gate = Gate::new(settings.concurrency, settings.caps, settings.calls_before, settings.usd_before);
         let http = Http::new(settings.timeout, settings.concurrency, key)?;
-        let clock = Box::new(SystemClock::default());
-        Ok(Self { http, gate, settings, cache, prices, clock, ledger: Mutex::default() })
+        let clock = Arc::new(SystemClock::default());
+        Ok(Self { http, gate: Arc::new(gate), settings, cache, prices, clock, ledger: Arc::default() })
+    }
+
+    /// A client with another key and price that shares all else: cache, caps, calls at a time and ledger. For a second model of
+    /// the same run.
+    ///
+    /// # Errors
+    /// As [`Client::new`].
+    pub fn beside(&self, key: Option<Secret>, prices: Option<Prices>) -> Result<Self> {
+        if self.settings.caps.usd.is_some() && prices.is_none() {
+            return Err(no_price());
+        }
+        Ok(Self {
+            http: Http::new(self.settings.timeout, self.settings.concurrency, key)?,
+            gate: Arc::clone(&self.gate),
+            settings: self.settings.clone(),
+            cache: self.cache.clone(),
+            prices,
+            clock: Arc::clone(&self.clock),
+            ledger: Arc::clone(&self.ledger),
+        })
+    }
+
+    /// Counts against the caps what an earlier part of a resumed run spent.
+    pub fn add_before(&self, calls: u64, usd: f64) {
+        self.gate.add_before(calls, usd);
+    }
+
+    /// The prices it counts by.
+    pub fn prices(&self) -> Option<Prices> {
+        self.prices
+    }
+
+    /// Most calls at a time.
+    pub fn concurrency(&self) -> u32 {
+        self.settings.concurrency
+    }
+
+    /// The cache and what it is for.
+    pub fn cache(&self) -> Option<(&Cache, CacheMode)> {
+        self.cache.as_ref().map(|(cache, mode)| (cache.as_ref(), *mode))
+    }
+
+    /// What the cache holds for each call, where it may be used; nothing is asked and nothing is counted.
+    ///
+    /// # Errors
+    /// When a request cannot be sent, or the cache not be read.
+    pub fn kept_outcomes(&self, calls: &[Call]) -> Result<Vec<Option<ChatOutcome>>> {
+        let (prepared, _) = prepare(calls)?;
+        prepared.iter().map(|p| self.kept(&p.key)?.map(|entry| from_entry(p, entry, true)).transpose()).collect()
     }
 
     /// The same client with another clock.
     #[must_use]
     pub fn with_clock(self, clock: impl Clock + 'static) -> Self {
-        Self { clock: Box::new(clock), ..self }
+        Self { clock: Arc::new(clock), ..self }
     }
 
     /// What was done so far.
@@ -348,6 +396,11 @@ impl Client {
         ledger.without_usage += u64::from(outcome.usage.completion_tokens.is_none());
         ledger.usd += usd;
     }
+}
+
+fn no_price() -> Error {
+    Error::request("a cap in dollars needs the model's price, and the price list has none")
+        .with_hint("add the model to the list that generate.prices names, or cap the calls with generate.max_calls")
 }
 
 /// Checks every request, and finds the first call of each key.

@@ -9,6 +9,9 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use super::locked;
 use crate::Error;
 
+/// What to do at a cap.
+const GO_ON: &str = "nothing is lost: raise generate.max_calls or generate.max_usd and go on with --resume";
+
 /// Where a client stops. `None` is no cap.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Caps {
@@ -61,6 +64,13 @@ impl Gate {
         Self { state: Mutex::new(state), changed: Condvar::new(), most, caps }
     }
 
+    /// Counts what an earlier part of a resumed run spent.
+    pub fn add_before(&self, calls: u64, usd: f64) {
+        let mut state = locked(&self.state);
+        state.calls += calls;
+        state.spent += usd;
+    }
+
     /// Waits until a call that may cost `usd` can leave.
     ///
     /// # Errors
@@ -71,8 +81,7 @@ impl Gate {
             if let Some(most) = self.caps.calls
                 && state.calls >= most
             {
-                return Err(Error::work(format!("the cap of {most} calls is reached"))
-                    .with_hint("every answer so far is in the cache: raise the cap and resume"));
+                return Err(Error::work(format!("the cap of {most} calls is reached")).with_hint(GO_ON));
             }
             let room = (state.out as f64) < state.limit.floor();
             let affordable = self.caps.usd.is_none_or(|most| state.spent + state.reserved + usd <= most);
@@ -90,7 +99,7 @@ impl Gate {
                     "the cap of ${most} is reached: ${:.4} are spent and the next call may cost ${usd:.4}",
                     state.spent
                 ))
-                .with_hint("every answer so far is in the cache: raise the cap and resume"));
+                .with_hint(GO_ON));
             }
             state = self.wait(state);
         }

@@ -4,10 +4,11 @@
 //! certain is `unscored`, never wrong: the denominator stays.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use serde::Deserialize;
 
-use super::{Call, ChatOutcome, ChatRequest, Judgement, LlmStatus, Message};
+use super::{Call, ChatOutcome, ChatRequest, Client, Judgement, LlmStatus, Message};
 use crate::{Error, Result};
 
 /// Prompt file of the profile for short answers.
@@ -80,6 +81,25 @@ impl JudgePrompt {
         }
         user.push_str(rest);
         vec![Message::system(self.system.clone()), Message::user(user)]
+    }
+}
+
+/// A model that judges the answers of a run.
+pub struct Judge {
+    /// Who asks.
+    pub client: Arc<Client>,
+    /// What is asked.
+    pub prompt: JudgePrompt,
+    /// Model and settings of each call.
+    pub template: ChatRequest,
+    /// How often each answer is judged.
+    pub repeats: u32,
+}
+
+impl Judge {
+    /// The calls that judge one answer.
+    pub fn calls(&self, query_id: &str, question: &str, golds: &[String], answer: &str) -> Vec<Call> {
+        calls(&self.prompt, &self.template, self.repeats, query_id, question, golds, answer)
     }
 }
 

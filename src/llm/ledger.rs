@@ -36,7 +36,47 @@ pub struct Ledger {
     pub usd: f64,
 }
 
+/// What counts against caps.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct Spent {
+    /// Requests sent, every try counted.
+    pub calls: u64,
+    /// US dollars.
+    pub usd: f64,
+}
+
+impl Spent {
+    /// Adds to it.
+    pub fn add(&mut self, other: Self) {
+        self.calls += other.calls;
+        self.usd += other.usd;
+    }
+}
+
 impl Ledger {
+    /// What counts against caps.
+    pub fn spent(&self) -> Spent {
+        Spent { calls: self.sent, usd: self.usd }
+    }
+
+    /// The counts by name, for a manifest; dollars as millionths.
+    pub fn counters(&self) -> BTreeMap<String, u64> {
+        let mut counters = BTreeMap::from([
+            ("llm_requests_sent".to_owned(), self.sent),
+            ("llm_calls_cached".to_owned(), self.cached),
+            ("llm_calls_shared".to_owned(), self.shared),
+            ("llm_paused_ms".to_owned(), self.paused_ms),
+            ("llm_slowed".to_owned(), self.slowed),
+            ("llm_prompts_maybe_cut".to_owned(), self.prompts_maybe_cut),
+            ("llm_answers_without_usage".to_owned(), self.without_usage),
+            ("llm_micro_usd".to_owned(), (self.usd * 1e6).round() as u64),
+        ]);
+        for (what, counts) in [("answers", &self.answers), ("retries", &self.retries), ("failures", &self.failures)] {
+            counters.extend(counts.iter().map(|(name, n)| (format!("llm_{what}_{name}"), *n)));
+        }
+        counters
+    }
+
     /// Retries of every kind.
     pub fn retried(&self) -> u64 {
         self.retries.values().sum()

@@ -2,7 +2,7 @@
 //!
 //! In: [`ChatRequest`]s. Out: one [`ChatOutcome`] each, in the same order, whatever the endpoint did in between.
 //! [`Client`] sends and retries, [`Cache`] keeps every completed answer, [`judge`] scores, [`prices`] turns tokens into
-//! dollars, [`probe`] looks at an endpoint before a run. The types that readers share ([`LlmStatus`], [`Usage`],
+//! dollars, [`probe`] looks at an endpoint before a run, [`Endpoint`] puts them together as a configuration asks. The types that readers share ([`LlmStatus`], [`Usage`],
 //! [`Judgement`]) are those of [`crate::generate`].
 
 mod cache;
@@ -10,6 +10,7 @@ mod chat;
 mod client;
 mod clock;
 mod date;
+mod endpoint;
 mod gate;
 #[cfg(feature = "llm")]
 mod http;
@@ -34,11 +35,13 @@ pub use chat::{CacheKey, Call, CallError, ChatOutcome, ChatRequest, FailureKind,
 pub use client::{Client, ClientSettings, Planned};
 pub use clock::{Clock, SystemClock};
 pub use date::{http_date, iso_date};
+pub use endpoint::{Endpoint, Tally};
 pub use gate::Caps;
 pub use json_list::{JsonList, json_list};
-pub use ledger::Ledger;
+pub use ledger::{Ledger, Spent};
 pub use profile::{Profile, Thinking};
 pub use reader::ApiReader;
+pub(crate) use reader::response;
 pub use retry::RetryPolicy;
 pub use secret::Secret;
 

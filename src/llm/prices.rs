@@ -116,6 +116,28 @@ impl Quote {
     }
 }
 
+impl Quote {
+    /// Both together: one after the other at the same endpoint. What one does not know neither does the sum, unless it asks
+    /// nothing.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        let sum = |a: Option<f64>, b: Option<f64>| match (a, b) {
+            (Some(a), Some(b)) => Some(a + b),
+            (a, None) if other.new_calls == 0 => a,
+            (None, b) if self.new_calls == 0 => b,
+            _ => None,
+        };
+        Self {
+            new_calls: self.new_calls + other.new_calls,
+            cached_calls: self.cached_calls + other.cached_calls,
+            prompt_tokens: self.prompt_tokens + other.prompt_tokens,
+            completion_tokens: self.completion_tokens + other.completion_tokens,
+            usd: sum(self.usd, other.usd),
+            minutes: sum(self.minutes, other.minutes),
+        }
+    }
+}
+
 impl fmt::Display for Quote {
     /// `100 new calls, 20 cached, about $0.62 and 3 minutes`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -124,6 +146,7 @@ impl fmt::Display for Quote {
         match self.usd {
             Some(usd) if usd > 0.0 && usd < 0.01 => write!(f, ", under $0.01")?,
             Some(usd) => write!(f, ", about ${usd:.2}")?,
+            None if self.new_calls == 0 => {}
             None => write!(f, ", cost unknown (no price for this model)")?,
         }
         match self.minutes {
@@ -159,6 +182,16 @@ mod tests {
             Quote::new((0, 60), (0, 0), Some(price), Some(1.0), 4).to_string(),
             "0 new calls, 60 cached, about $0.00"
         );
+    }
+
+    #[test]
+    fn quotes_add_up_and_what_one_does_not_know_the_sum_does_not() {
+        let price = Some(Prices { prompt: 1e6, completion: 0.0, cached: None });
+        let quote = |new, price, seconds| Quote::new((new, 1), (new, 0), price, seconds, 1);
+        let sum = quote(2, price, Some(60.0)).and(quote(3, price, Some(60.0)));
+        assert_eq!(sum.to_string(), "5 new calls, 2 cached, about $5.00 and 5 minutes");
+        assert_eq!(quote(2, price, None).and(quote(3, None, None)).usd, None);
+        assert_eq!(quote(2, price, None).and(quote(0, None, None)).usd, Some(2.0));
     }
 
     #[test]

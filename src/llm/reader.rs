@@ -21,6 +21,16 @@ impl ApiReader {
         Self { client, template }
     }
 
+    /// Who sends them.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// The settings of every call.
+    pub fn template(&self) -> &ChatRequest {
+        &self.template
+    }
+
     /// The call that `request` makes.
     pub fn call(&self, request: &Request) -> Call {
         let prompt = &request.prompt;
@@ -48,7 +58,7 @@ impl Generator for ApiReader {
 
 /// What a row keeps of an outcome. Counts that the endpoint did not report are estimated and marked; without an answer there is
 /// nothing to count.
-fn response(call: &Call, outcome: ChatOutcome) -> Response {
+pub(crate) fn response(call: &Call, outcome: ChatOutcome) -> Response {
     let mut usage = outcome.usage;
     let missing = usage.prompt_tokens.is_none() || usage.completion_tokens.is_none();
     let tokens_estimated = missing && outcome.status != LlmStatus::Error;

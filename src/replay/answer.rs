@@ -11,7 +11,7 @@ use crate::gates::claims::extract;
 use crate::gates::evidence::EvidencePool;
 use crate::gates::grounding::{Candidate, Grounded};
 use crate::generate::{
-    Marker, Oracle, Parsed, PromptPassage, Request, Response, assemble_context, contain, contain_word, cost_usd,
+    Judgement, Marker, Oracle, Parsed, PromptPassage, Request, Response, assemble_context, contain, contain_word,
     parse_answer,
 };
 use crate::ids::PassageId;
@@ -78,8 +78,12 @@ pub struct Answered {
     pub reply: Arc<Reply>,
     /// What it says.
     pub reading: Arc<Reading>,
-    /// Dollars, where the tokens are known.
+    /// Dollars, where tokens and price are known.
     pub cost_usd: Option<f64>,
+    /// What the judge said; `NotRun` until it is asked.
+    pub judge: Judgement,
+    /// Time of its calls, microseconds.
+    pub judge_us: Option<u64>,
 }
 
 impl Answered {
@@ -181,7 +185,7 @@ pub fn answer(session: &Session, runs: &[Run], steps: Vec<Step>) -> (Vec<Answere
             for (&i, response) in members.iter().zip(responses) {
                 let parts = &runs[steps[i].run].parts;
                 // What no model was asked cost nothing, whatever its tokens would have cost.
-                let usd = if parts.asks() { cost_usd(&response.usage, &parts.prices).unwrap_or(0.0) } else { 0.0 };
+                let usd = if parts.asks() { parts.cost(&response).unwrap_or(0.0) } else { 0.0 };
                 session.shared.count(|work| {
                     work.requests.done += 1;
                     work.usd += usd;
@@ -221,7 +225,9 @@ pub fn answer(session: &Session, runs: &[Run], steps: Vec<Step>) -> (Vec<Answere
             let reply = replies.get(key).map(Arc::clone)?;
             Some(Answered {
                 reading: reply.reading(session, step.question, parts.marker),
-                cost_usd: cost_usd(&reply.response.usage, &parts.prices),
+                cost_usd: parts.cost(&reply.response),
+                judge: Judgement::NotRun,
+                judge_us: None,
                 reply,
                 step,
             })

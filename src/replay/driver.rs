@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use rayon::prelude::*;
 
 use crate::replay::answer::answer;
+use crate::replay::judging::judge;
 use crate::replay::matching::{Step, match_block, retrieve};
 use crate::replay::run::Run;
 use crate::replay::session::Session;
@@ -48,9 +49,26 @@ pub fn advance_each(session: &Session, runs: &mut [Run]) -> Option<(Advanced, Ve
         runs[first.run].count("fused_retrievals", retrievals);
     }
     let questions: BTreeSet<usize> = steps.iter().map(|step| step.question).collect();
-    let (answered, mut failures) = answer(session, runs, steps);
+    let (mut answered, mut failures) = answer(session, runs, steps);
+    if let Err(error) = judge(session, runs, &mut answered) {
+        // The judge's client is shared, so nothing tells whose answer it was: every judged run stops, the first with the error itself.
+        let text = error.to_string();
+        let mut error = Some(error);
+        let judged: BTreeSet<usize> =
+            answered.iter().map(|a| a.step.run).filter(|&run| runs[run].parts.judge.is_some()).collect();
+        for &run in &judged {
+            let error = error.take().unwrap_or_else(|| Error::work(text.clone()));
+            failures.push(Failure { run, error });
+        }
+        answered.retain(|a| !judged.contains(&a.step.run));
+    }
+    if !failures.is_empty() {
+        // What the unfinished block cost is written down; if even that fails, the first error is the one to tell.
+        failures.iter().for_each(|failure| drop(runs[failure.run].journal_spent()));
+    }
     for a in &answered {
         runs[a.step.run].count("requests", 1);
+        runs[a.step.run].charge();
     }
     failures.extend(write_back(session, runs, answered));
     for failure in &failures {

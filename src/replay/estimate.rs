@@ -87,13 +87,13 @@ fn gib(bytes: u64) -> f64 {
 
 impl fmt::Display for Estimate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} queries, at most {:.2} GiB of memory, ", self.queries, gib(self.memory_bytes))?;
+        write!(f, "{} queries, at most {:.2} GiB of memory", self.queries, gib(self.memory_bytes))?;
         if self.calls == 0 {
-            return write!(f, "no model is asked");
+            return Ok(());
         }
         write!(
             f,
-            "{} calls, about {:.2} M prompt and {:.2} M completion tokens, about ${:.2}",
+            ", {} calls, about {:.2} M prompt and {:.2} M completion tokens, about ${:.2}",
             self.calls,
             self.prompt_tokens / 1e6,
             self.completion_tokens / 1e6,

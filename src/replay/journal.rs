@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::llm::Spent;
 use crate::trace::row::{ExperienceRow, TraceRow};
 use crate::{Error, Result};
 
@@ -41,6 +42,16 @@ pub struct Record {
     pub row: TraceRow,
     /// The experience, if one was stored.
     pub experience: Option<ExperienceRow>,
+    /// What an endpoint was paid since the record before, where anything was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spent: Option<Spent>,
+}
+
+/// A line of its own where a block was paid for in part and not finished, at a cap for example.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SpentApart {
+    spent: Spent,
 }
 
 /// An open, locked journal.
@@ -48,6 +59,7 @@ pub struct Record {
 pub struct Journal {
     file: File,
     path: PathBuf,
+    spent_apart: Spent,
 }
 
 fn line<T: Serialize>(value: &T) -> Result<Vec<u8>> {
@@ -66,15 +78,17 @@ fn checked(line: &[u8]) -> Option<&[u8]> {
     (body[16] == b' ' && sum == checksum(json).as_bytes()).then_some(json)
 }
 
+/// Tries for a tenth of a second: a process that was just killed, or a child that has not started yet, may still hold the file.
 fn lock(file: &File, path: &Path) -> Result<()> {
-    match file.try_lock() {
-        Ok(()) => Ok(()),
-        Err(TryLockError::WouldBlock) => {
-            Err(Error::request(format!("{} is in use: another process is doing this run", path.display()))
-                .with_hint("wait for it, or give this run another --out folder"))
+    for _ in 0..10 {
+        match file.try_lock() {
+            Ok(()) => return Ok(()),
+            Err(TryLockError::WouldBlock) => std::thread::sleep(std::time::Duration::from_millis(10)),
+            Err(TryLockError::Error(e)) => return Err(Error::io("lock", path, e)),
         }
-        Err(TryLockError::Error(e)) => Err(Error::io("lock", path, e)),
     }
+    Err(Error::request(format!("{} is in use: another process is doing this run", path.display()))
+        .with_hint("wait for it, or give this run another --out folder"))
 }
 
 impl Journal {
@@ -91,7 +105,7 @@ impl Journal {
             .map_err(|e| Error::io("create", path, e))?;
         lock(&file, path)?;
         file.write_all(&line(header)?).map_err(|e| Error::io("write", path, e))?;
-        Ok(Self { file, path: path.into() })
+        Ok(Self { file, path: path.into(), spent_apart: Spent::default() })
     }
 
     /// Opens a journal to go on with it. `each` gets every whole record in order; the result's text says what was dropped, if
@@ -107,7 +121,7 @@ impl Journal {
         let mut file = OpenOptions::new().read(true).append(true).open(path).map_err(|e| Error::io("open", path, e))?;
         lock(&file, path)?;
         let length = file.metadata().map_err(|e| Error::io("read", path, e))?.len();
-        let good = read_records(&file, path, Some(header), &mut each)?;
+        let (good, spent_apart) = read_records(&file, path, Some(header), &mut each)?;
         let mut dropped = None;
         if good < length {
             dropped = Some(format!(
@@ -122,7 +136,21 @@ impl Journal {
             // Killed before the header was whole.
             file.write_all(&line(header)?).map_err(|e| Error::io("write", path, e))?;
         }
-        Ok((Self { file, path: path.into() }, dropped))
+        Ok((Self { file, path: path.into(), spent_apart }, dropped))
+    }
+
+    /// What was paid for blocks that were not finished, up to when the journal was opened.
+    pub fn spent_apart(&self) -> Spent {
+        self.spent_apart
+    }
+
+    /// Notes what was paid for a block that is not finished.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn append_spent(&mut self, spent: Spent) -> Result<()> {
+        let bytes = line(&SpentApart { spent })?;
+        self.file.write_all(&bytes).and_then(|()| self.file.sync_data()).map_err(|e| Error::io("write", &self.path, e))
     }
 
     /// Appends the records of one block and waits until they are on the disk.
@@ -146,13 +174,13 @@ impl Journal {
     }
 }
 
-/// Position after the last whole line.
+/// Position after the last whole line, and what was paid apart from records.
 fn read_records(
     file: &File,
     path: &Path,
     expected: Option<&Header>,
     each: &mut dyn FnMut(Record) -> Result<()>,
-) -> Result<u64> {
+) -> Result<(u64, Spent)> {
     let damaged = |number: usize| {
         Error::work(format!("{}: line {number} is damaged", path.display()))
             .with_hint("the file was changed from outside; start the run again in another --out folder")
@@ -160,12 +188,12 @@ fn read_records(
     let mut reader = BufReader::with_capacity(1 << 20, file);
     reader.seek(SeekFrom::Start(0)).map_err(|e| Error::io("read", path, e))?;
     let (mut good, mut number, mut torn) = (0u64, 0usize, None);
-    let mut bytes = Vec::new();
+    let (mut bytes, mut apart) = (Vec::new(), Spent::default());
     loop {
         bytes.clear();
         let read = reader.read_until(b'\n', &mut bytes).map_err(|e| Error::io("read", path, e))?;
         if read == 0 {
-            return Ok(good);
+            return Ok((good, apart));
         }
         if let Some(at) = torn {
             return Err(damaged(at));
@@ -189,6 +217,8 @@ fn read_records(
                     "the dataset, its vectors or this program changed since; give the run another --out folder",
                 ));
             }
+        } else if let Ok(SpentApart { spent }) = serde_json::from_slice(json) {
+            apart.add(spent);
         } else {
             each(serde_json::from_slice(json).map_err(|e| damaged(number).with_source(e))?)?;
         }
@@ -203,7 +233,7 @@ mod tests {
     use crate::trace::fixture::row;
 
     fn records(n: u32) -> Vec<Record> {
-        (1..=n).map(|t| Record { row: row(t), experience: None }).collect()
+        (1..=n).map(|t| Record { row: row(t), experience: None, spent: None }).collect()
     }
 
     fn read(path: &Path, header: &Header) -> Result<(Vec<Record>, Option<String>)> {
@@ -239,6 +269,21 @@ mod tests {
             drop(journal);
             assert_eq!(read(&path, &header).unwrap(), (records(3), None));
         }
+    }
+
+    #[test]
+    fn what_was_paid_for_nothing_yet_is_found_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("journal");
+        let header = Header::new("run", "index");
+        let mut journal = Journal::create(&path, &header).unwrap();
+        journal.append(&records(1)).unwrap();
+        journal.append_spent(Spent { calls: 2, usd: 0.5 }).unwrap();
+        journal.append_spent(Spent { calls: 1, usd: 0.25 }).unwrap();
+        drop(journal);
+        assert_eq!(read(&path, &header).unwrap(), (records(1), None));
+        let (journal, _) = Journal::resume(&path, &header, |_| Ok(())).unwrap();
+        assert_eq!(journal.spent_apart(), Spent { calls: 3, usd: 0.75 });
     }
 
     #[test]

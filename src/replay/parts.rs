@@ -1,14 +1,20 @@
-//! The exchangeable parts of a run, from its configuration: reader, grounding scorer, prompt.
+//! The exchangeable parts of a run, from its configuration: reader, judge, grounding scorer, prompt.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::config::{AnswerMarker, GeneratorKind, GroundingKind, RunConfig};
+use crate::config::{GeneratorKind, GroundingKind, RunConfig};
 use crate::gates::bernoulli::BernoulliScorer;
 use crate::gates::grounding::GroundingScorer;
 use crate::gates::lexical::LexicalScorer;
-use crate::generate::{Generator, Marker, ModelSettings, Prices, PromptTemplate, RecordedReader, SimulatedReader};
+use crate::generate::{
+    Generator, Marker, ModelSettings, Prices, PromptTemplate, RecordedReader, Response, SimulatedReader, cost_usd,
+};
+use crate::llm::Endpoint;
+use crate::llm::judge::Judge;
+use crate::replay::quote::Rehearsal;
+use crate::replay::rescore::marker;
 use crate::{Error, Result};
 
 /// What a run asks and is checked by.
@@ -30,12 +36,20 @@ pub struct Parts {
     pub prompt: Arc<PromptTemplate>,
     /// Which answer marker counts.
     pub marker: Marker,
-    /// Prices of tokens.
-    pub prices: Prices,
-    /// blake3 of everything here that is not in the configuration: prompt text, recording.
+    /// Prices of the reader's tokens; `None` when the price list has none for its model.
+    pub prices: Option<Prices>,
+    /// What judges answers, if anything does.
+    pub judge: Option<Arc<Judge>>,
+    /// Who is asked by reader and judge; `None` when no model is.
+    pub endpoint: Option<Arc<Endpoint>>,
+    /// Set while a run is only rehearsed.
+    pub(super) rehearsal: Option<Arc<Rehearsal>>,
+    /// blake3 of everything here that is not in the configuration: prompt texts, recording, prices.
     pub fingerprint: String,
     /// What the user should hear, for example that a recording's last line was torn.
     pub notes: Vec<String>,
+    /// What the manifest should say beside them: price list, judge.
+    pub facts: Vec<String>,
 }
 
 /// Parts of many runs; what equal settings have in common, for example a recording, is opened once.
@@ -50,7 +64,10 @@ impl PartsPool {
     /// # Errors
     /// As [`Parts::new`].
     pub fn parts(&mut self, config: &RunConfig) -> Result<Parts> {
-        let key = format!("{:?} {:?} {}", config.generate, config.gates, config.seed);
+        let key = format!(
+            "{:?} {:?} {:?} {} {}",
+            config.generate, config.judge, config.gates, config.seed, config.replay.lag
+        );
         if let Some(known) = self.known.get(&key) {
             return Ok(known.clone());
         }
@@ -73,7 +90,10 @@ impl Parts {
         };
         let mut hasher = blake3::Hasher::new();
         hasher.update(prompt.hash().as_bytes());
-        let mut notes = Vec::new();
+        let (mut notes, mut facts) = (Vec::new(), Vec::new());
+        let endpoint = Endpoint::new(config)?.map(Arc::new);
+        let api = endpoint.as_ref().and_then(|e| e.reader.clone());
+        let judge = endpoint.as_ref().and_then(|e| e.judge.clone());
         let reader: Arc<dyn Generator> = match g.kind {
             GeneratorKind::Simulated => Arc::new(SimulatedReader { seed: config.seed, accuracy: g.simulated_accuracy }),
             GeneratorKind::Recorded => {
@@ -85,10 +105,34 @@ impl Parts {
                 }
                 Arc::new(reader)
             }
-            GeneratorKind::Api | GeneratorKind::Gguf => {
-                return Err(not_built("generate.kind", "simulated or recorded"));
-            }
+            GeneratorKind::Api => api.ok_or_else(|| Error::work("the endpoint has no reader"))?,
+            GeneratorKind::Gguf => return Err(not_built("generate.kind", "api, simulated or recorded")),
         };
+        let prices = match &endpoint {
+            Some(endpoint) if g.kind == GeneratorKind::Api => {
+                // A price reaches every row, so another price is another run.
+                hasher.update(format!("{} {:?}", endpoint.price_version, endpoint.prices).as_bytes());
+                let known =
+                    if endpoint.prices.is_some() { "" } else { ", which has no price for the model: costs are null" };
+                facts.push(format!("prices: list {}{known}", endpoint.price_version));
+                endpoint.prices
+            }
+            _ => Some(Prices {
+                prompt: g.usd_per_million_prompt,
+                cached: None,
+                completion: g.usd_per_million_completion,
+            }),
+        };
+        if let Some(judge) = &judge {
+            hasher.update(judge.prompt.hash().as_bytes());
+            facts.push(format!(
+                "judge: prompt {}, profile {}, judged {} time{}",
+                judge.prompt.hash().get(..12).unwrap_or_default(),
+                config.judge.profile.as_str(),
+                judge.repeats,
+                if judge.repeats == 1 { "" } else { "s" }
+            ));
+        }
         let grounding: Arc<dyn GroundingScorer> = match config.gates.grounding.kind {
             GroundingKind::Lexical => Arc::new(LexicalScorer { tau_nli: config.gates.tau_nli }),
             GroundingKind::Bernoulli => Arc::new(BernoulliScorer { seed: config.seed, p: config.gates.grounding.p }),
@@ -106,13 +150,14 @@ impl Parts {
             },
             grounding_key: format!("{grounding_config:?} {} {}", config.gates.tau_nli, grounding_seed(config)),
             prompt: Arc::new(prompt),
-            marker: match g.answer_marker {
-                AnswerMarker::First => Marker::First,
-                AnswerMarker::Last => Marker::Last,
-            },
-            prices: Prices { prompt: g.usd_per_million_prompt, cached: None, completion: g.usd_per_million_completion },
+            marker: marker(g.answer_marker),
+            prices,
+            judge,
+            endpoint,
+            rehearsal: None,
             fingerprint: hasher.finalize().to_hex().to_string(),
             notes,
+            facts,
         })
     }
 }
@@ -121,6 +166,12 @@ impl Parts {
     /// Whether a model is asked, rather than gold data or a recording.
     pub fn asks(&self) -> bool {
         !self.simulated && self.reader.name() != "recorded"
+    }
+
+    /// Dollars of one answer; `None` without a price, without token counts, and where an endpoint did not report them.
+    pub fn cost(&self, response: &Response) -> Option<f64> {
+        let guessed = response.tokens_estimated && self.reader.name() == "api";
+        self.prices.filter(|_| !guessed).and_then(|prices| cost_usd(&response.usage, &prices))
     }
 }
 

@@ -15,6 +15,7 @@ use crate::dataset::orders;
 use crate::experience::record::Experience;
 use crate::experience::store::ExperienceStore;
 use crate::ids::{QuestionId, StreamIndex};
+use crate::llm::Spent;
 use crate::math::sparse::SparseVector;
 use crate::replay::journal::{Header, Journal};
 use crate::replay::parts::Parts;
@@ -51,7 +52,10 @@ pub struct Run {
     pub notes: Vec<String>,
     pub(super) store: ExperienceStore,
     pub(super) done: usize,
-    pub(super) journal: Journal,
+    /// `None` in a rehearsal.
+    pub(super) journal: Option<Journal>,
+    /// What an endpoint was paid and is not in the journal yet.
+    spent: Spent,
     failed: bool,
     counters: BTreeMap<String, u64>,
     started_unix: u64,
@@ -130,43 +134,93 @@ impl Run {
             return Err(Error::request(format!("{} holds an unfinished run", folder.display()))
                 .with_hint("go on with it: add --resume; or choose another --out folder"));
         }
-        let template_similarity = session.template_similarity(plan.config.experience.template_similarity)?;
-        let questions = order(session, &plan.config)?;
-        let stream = session.stream(&questions, &plan.config.retrieve);
+        let mut run = Self::start(session, plan, parts, folder.clone())?;
+        let plan = &run.plan;
 
         std::fs::create_dir_all(&folder).map_err(|e| Error::io("create", &folder, e))?;
         plan.write(&folder)?;
-        let ids = questions.iter().map(|&q| session.dataset.questions[q].id.as_str()).collect();
+        let ids = run.stream.questions.iter().map(|&q| session.dataset.questions[q].id.as_str()).collect();
         let json = serde_json::to_vec_pretty(&OrderFile { order: &plan.config.order, query_ids: ids })
             .map_err(|e| Error::work("cannot write the order").with_source(e))?;
         atomic::write(&folder.join(ORDER_FILE), &json)?;
 
         let header = Header::new(&plan.run_id, &session.index().meta.fingerprint);
         let mut restored = Restored::new(session);
-        let mut notes = parts.notes.clone();
+        let mut spent = Spent::default();
         let journal = if journal_path.exists() {
             let (journal, dropped) = Journal::resume(&journal_path, &header, |record| {
+                spent.add(record.spent.unwrap_or_default());
                 restored.take(&record.row, record.experience.as_ref())
             })?;
-            notes.extend(dropped);
+            run.notes.extend(dropped);
+            spent.add(journal.spent_apart());
             journal
         } else {
             Journal::create(&journal_path, &header)?
         };
-        Ok(Opened::Ready(Box::new(Self {
+        if let Some(endpoint) = &run.parts.endpoint {
+            endpoint.client().add_before(spent.calls, spent.usd);
+        }
+        (run.store, run.done, run.journal) = (restored.store, restored.done, Some(journal));
+        Ok(Opened::Ready(Box::new(run)))
+    }
+
+    /// A run at its beginning, with nothing on the disk: for a quote, or to be opened.
+    fn start(session: &Session, plan: RunPlan, parts: Parts, folder: PathBuf) -> Result<Self> {
+        let template_similarity = session.template_similarity(plan.config.experience.template_similarity)?;
+        let questions = order(session, &plan.config)?;
+        let stream = session.stream(&questions, &plan.config.retrieve);
+        Ok(Self {
             folder,
-            parts,
             stream,
             template_similarity,
-            notes,
-            store: restored.store,
-            done: restored.done,
-            journal,
+            notes: parts.notes.clone(),
+            parts,
+            store: ExperienceStore::default(),
+            done: 0,
+            journal: None,
+            spent: Spent::default(),
             failed: false,
             counters: BTreeMap::new(),
             started_unix: now_unix(),
             plan,
-        })))
+        })
+    }
+
+    /// A run that is only planned: it can be quoted, and leaves nothing on the disk.
+    ///
+    /// # Errors
+    /// A configuration that cannot run.
+    pub fn planned(session: &Session, config: &RunConfig, parts: Parts) -> Result<Self> {
+        let plan = plan(session, config, &parts)?;
+        Self::start(session, plan, parts, PathBuf::new())
+    }
+
+    /// A copy as far as it is, with other parts and without a journal.
+    pub(super) fn rehearsal(&self, parts: Parts) -> Self {
+        Self {
+            plan: self.plan.clone(),
+            folder: self.folder.clone(),
+            parts,
+            stream: Arc::clone(&self.stream),
+            template_similarity: self.template_similarity,
+            notes: Vec::new(),
+            store: self.store.clone(),
+            done: self.done,
+            journal: None,
+            spent: Spent::default(),
+            failed: false,
+            counters: BTreeMap::new(),
+            started_unix: self.started_unix,
+        }
+    }
+
+    /// Takes the folder away again if nothing was committed yet: the run was refused before it began.
+    pub fn discard(self) {
+        if self.done == 0 && self.journal.is_some() {
+            // What cannot be removed is an unfinished run, which is what it looks like.
+            let _ = std::fs::remove_dir_all(&self.folder);
+        }
     }
 
     /// Queries of the whole run.
@@ -209,6 +263,27 @@ impl Run {
         *self.counters.entry(name.to_owned()).or_default() += n;
     }
 
+    /// Notes what the endpoint was paid since this was last called by any run that shares it.
+    pub(super) fn charge(&mut self) {
+        if let Some(endpoint) = self.parts.endpoint.as_ref().filter(|_| self.journal.is_some()) {
+            self.spent.add(endpoint.take_spent());
+        }
+    }
+
+    /// Writes down what a block cost that could not be finished, so that a cap counts it after a resume.
+    pub(super) fn journal_spent(&mut self) -> Result<()> {
+        self.charge();
+        match (self.take_spent(), &mut self.journal) {
+            (Some(spent), Some(journal)) => journal.append_spent(spent),
+            _ => Ok(()),
+        }
+    }
+
+    /// What was charged and is not in the journal yet.
+    pub(super) fn take_spent(&mut self) -> Option<Spent> {
+        Some(std::mem::take(&mut self.spent)).filter(|spent| *spent != Spent::default())
+    }
+
     /// Questions of the next block: at most the lag, or fewer when the configuration says so.
     pub(super) fn next_block(&self) -> &[usize] {
         let replay = &self.plan.config.replay;
@@ -221,9 +296,10 @@ impl Run {
     ///
     /// # Errors
     /// When the disk refuses.
-    pub fn finish(self, session: &Session) -> Result<PathBuf> {
+    pub fn finish(mut self, session: &Session) -> Result<PathBuf> {
+        let journal = self.journal.take().ok_or_else(|| Error::work("a run that is only planned has no results"))?;
         let (mut rows, mut experiences): (Vec<TraceRow>, Vec<ExperienceRow>) = (Vec::new(), Vec::new());
-        self.journal.replay(|record| {
+        journal.replay(|record| {
             rows.push(record.row);
             experiences.extend(record.experience);
             Ok(())
@@ -231,10 +307,16 @@ impl Run {
         writer::write_rows(&self.folder.join(TRACES_FILE), &rows)?;
         writer::write_rows(&self.folder.join(EXPERIENCES_FILE), &experiences)?;
         self.manifest(session, rows.len())?.write(&self.folder)?;
-        let journal = self.folder.join(JOURNAL_FILE);
-        drop(self.journal);
-        std::fs::remove_file(&journal).map_err(|e| Error::io("remove", &journal, e))?;
+        let path = self.folder.join(JOURNAL_FILE);
+        drop(journal);
+        std::fs::remove_file(&path).map_err(|e| Error::io("remove", &path, e))?;
         Ok(self.folder)
+    }
+
+    /// Its own counters, and those of the client, which counts for every run that shares it.
+    fn all_counters(&self) -> BTreeMap<String, u64> {
+        let of_client = self.parts.endpoint.iter().flat_map(|e| e.client().ledger().counters());
+        self.counters.clone().into_iter().chain(of_client).collect()
     }
 
     fn manifest(&self, session: &Session, rows: usize) -> Result<Manifest> {
@@ -286,7 +368,11 @@ impl Run {
                 name: self.parts.grounding.name().into(),
                 model: config.gates.grounding.model.clone(),
             }),
-            judge: None,
+            judge: self
+                .parts
+                .judge
+                .as_ref()
+                .map(|judge| ModelInfo { name: "api".into(), model: judge.template.model.clone() }),
             backend: BackendInfo {
                 name: backend.name,
                 device: backend.device,
@@ -294,8 +380,16 @@ impl Run {
                 threads: if timings { backend.threads as u32 } else { 0 },
                 requested: config.backend.kind.as_str().into(),
             },
-            counters: if timings { self.counters.clone() } else { BTreeMap::new() },
-            notes: meta.notes.iter().chain(&self.notes).chain(&backend.note).cloned().collect(),
+            // How many calls were new depends on what the cache held; where times are switched off it is left out with them.
+            counters: if timings { self.all_counters() } else { BTreeMap::new() },
+            notes: meta
+                .notes
+                .iter()
+                .chain(&self.parts.facts)
+                .chain(&self.notes)
+                .chain(&backend.note)
+                .cloned()
+                .collect(),
             started_unix: timings.then_some(self.started_unix),
             finished_unix: timings.then(now_unix),
         })

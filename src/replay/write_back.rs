@@ -119,12 +119,11 @@ pub fn write_back(session: &Session, runs: &mut [Run], answered: Vec<Answered>) 
         .map(|(place, ((run, members), prospects))| {
             let committed_before = run.store.len();
             let mut prospects = prospects.into_iter();
-            let records: Vec<Record> =
+            let mut records: Vec<Record> =
                 members.into_iter().map(|a| commit(session, run, committed_before, a, prospects.next())).collect();
-            if records.is_empty() {
-                return None;
-            }
-            match run.journal.append(&records) {
+            let Some(last) = records.last_mut() else { return None };
+            last.spent = run.take_spent();
+            match run.journal.as_mut().map_or(Ok(()), |journal| journal.append(&records)) {
                 Ok(()) => {
                     run.done += records.len();
                     None
@@ -275,7 +274,7 @@ fn commit(
         row
     });
     let row = row(session, run, answered, store_committed, gate, decision, experience.is_some(), times);
-    Record { row, experience }
+    Record { row, experience, spent: None }
 }
 
 fn claim_cells(answered: &Answered, grounded: &Grounded) -> Vec<ClaimCell> {
@@ -422,7 +421,7 @@ fn row(
         llm_status: answered.reply.response.status,
         contain: answered.reading.contain,
         contain_word: answered.reading.contain_word,
-        judge: crate::generate::Judgement::NotRun,
+        judge: answered.judge,
         novelty: gate.novelty.map(|ns| ns as f32),
         novelty_nearest: gate.nearest,
         grounding: gate.grounding.map(|gs| gs as f32),
@@ -436,7 +435,7 @@ fn row(
         ranked: step.retrieved.ranking.iter().take(crate::retrieve::RANK_DEPTH).map(|&(p, _)| p).collect(),
         retrieval_us: time(Some(step.retrieval_us)),
         llm_us: time(Some(answered.reply.response.elapsed_us)),
-        judge_us: None,
+        judge_us: time(answered.judge_us),
         novelty_us: time(novelty_us),
         grounding_us: time(grounding_us),
     }

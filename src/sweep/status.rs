@@ -205,7 +205,8 @@ mod tests {
         let begun = make("demo-b");
         fs::write(begun.join(ORDER_FILE), r#"{"order": "file", "query_ids": ["a", "b", "c", "d"]}"#).unwrap();
         let mut journal = Journal::create(&begun.join(JOURNAL_FILE), &Header::new("b", "i")).unwrap();
-        let records: Vec<Record> = (1..=3).map(|t| Record { row: fixture::row(t), experience: None }).collect();
+        let records: Vec<Record> =
+            (1..=3).map(|t| Record { row: fixture::row(t), experience: None, spent: None }).collect();
         journal.append(&records).unwrap();
         let failed = Failed { run_id: "demo-c".into(), after: 2, error: "error: gone".into() };
         ledger::write_failed(&folder.path().join("demo-c"), &failed).unwrap();

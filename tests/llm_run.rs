@@ -1,0 +1,385 @@
+//! Whole runs of the program against an endpoint that fails: nothing is lost, nothing is asked twice, the key stays out of sight.
+
+#![cfg(feature = "llm")]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod fault_server;
+mod support;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use fault_server::{FaultServer, Play, Seen, completion, error, ok};
+use livingrag::generate::{Judgement, LlmStatus};
+use livingrag::llm::{Cache, CacheKey};
+use livingrag::trace::reader::{Run, read_run};
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+use serde_json::Value;
+use support::{Sandbox, repository};
+
+const KEY: &str = "sk-never-to-be-seen-0123456789";
+/// Of the moments of `kill -9`; another seed is another test.
+const SEED: u8 = 5;
+
+/// A number below `n` that depends on the body alone.
+fn draw(seen: &Seen, n: u64) -> u64 {
+    let hash = blake3::hash(seen.body.as_bytes());
+    u64::from_le_bytes(hash.as_bytes()[..8].try_into().unwrap()) % n
+}
+
+fn field(seen: &Seen, path: &str) -> String {
+    let body: Value = serde_json::from_str(&seen.body).unwrap();
+    body.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned()
+}
+
+fn is_judge(seen: &Seen) -> bool {
+    field(seen, "/model") == "judge-model"
+}
+
+fn is_probe(seen: &Seen) -> bool {
+    seen.body.contains("capital of Norway") || seen.body.contains("Reply with the word yes")
+}
+
+/// An answer that quotes the first passage, so that the grounding gate can let it pass.
+fn answer(seen: &Seen) -> String {
+    if is_judge(seen) {
+        return if draw(seen, 2) == 0 { "Correct." } else { "**incorrect**" }.into();
+    }
+    let user = field(seen, "/messages/1/content");
+    let passage = user.lines().find(|line| line.contains(". ")).unwrap_or("Nothing is known. ");
+    let sentence = passage.split(". ").next().unwrap();
+    let name: Vec<&str> = sentence.split(' ').take(3).collect();
+    format!("Thought: {sentence}.\nAnswer: {}", name.join(" "))
+}
+
+/// Three in ten are rate limited at first, others meet something else; every call is answered in the end.
+fn troubles(seen: &Seen) -> Play {
+    if is_probe(seen) {
+        return ok("Oslo");
+    }
+    match (draw(seen, 20), seen.before) {
+        (0 | 1, 0) => error(429, vec![("Retry-After", "0".into())]),
+        (2 | 3, 0) => error(429, vec![("Retry-After-Ms", "20".into())]),
+        (4 | 5, 0) => error(429, vec![("Retry-After", "Sun, 06 Nov 1994 08:49:37 GMT".into())]),
+        (6, 0) => error(500, vec![]),
+        (7, 0) => Play::Cut(completion(&answer(seen), "stop")),
+        (8, 0) => Play::Reply(200, vec![], "{\"choices\": [{\"mess".into()),
+        (9, 0) => Play::HangUp,
+        (10, _) if !is_judge(seen) => Play::Reply(200, vec![], completion(&answer(seen), "length")),
+        (11, _) if !is_judge(seen) => Play::Reply(200, vec![], completion("", "stop")),
+        _ => ok(&answer(seen)),
+    }
+}
+
+struct Lab {
+    sandbox: Sandbox,
+    server: FaultServer,
+}
+
+impl Lab {
+    fn new(script: impl Fn(&Seen) -> Play + Send + Sync + 'static) -> Self {
+        let (sandbox, server) = (Sandbox::new(), FaultServer::start(script));
+        let text = format!(
+            "[dataset]\npath = {:?}\n[replay]\nlag = 4\nlimit = 60\ntimings = false\n[gates]\ntau_novel = 0.3\n\
+             [generate]\nkind = \"api\"\nbase_url = {:?}\nmodel = \"test-model\"\napi_key_env = \"TEST_KEY\"\nmax_tokens = 64\n\
+             cache = \"cache.sqlite\"\nprobe_tokens = 500\n",
+            repository().join("data/demo"),
+            server.base_url()
+        );
+        sandbox.write("run.toml", text);
+        Self { sandbox, server }
+    }
+
+    fn command(&self, out: &str, sets: &[&str], more: &[&str]) -> Command {
+        let mut args = vec!["run", "run.toml", "--out", out];
+        sets.iter().for_each(|set| args.extend(["--set", *set]));
+        args.extend(more);
+        let mut command = self.sandbox.command(&args);
+        command.env("TEST_KEY", KEY);
+        command
+    }
+
+    fn output(&self, out: &str, sets: &[&str], more: &[&str]) -> Output {
+        let output = self.command(out, sets, more).output().unwrap();
+        for stream in [&output.stdout, &output.stderr] {
+            assert!(!String::from_utf8_lossy(stream).contains("never-to-be-seen"), "the key was printed");
+        }
+        output
+    }
+
+    /// Runs to the end; the run folder and standard error.
+    fn works(&self, out: &str, sets: &[&str], more: &[&str]) -> (PathBuf, String) {
+        let output = self.output(out, sets, more);
+        let log = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{log}");
+        (self.sandbox.path().join(String::from_utf8(output.stdout).unwrap().trim()), log)
+    }
+
+    fn fails(&self, out: &str, sets: &[&str], more: &[&str]) -> (i32, String) {
+        let output = self.output(out, sets, more);
+        (output.status.code().unwrap(), String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+
+    fn cache(&self) -> PathBuf {
+        self.sandbox.path().join("cache.sqlite")
+    }
+}
+
+fn bytes(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path());
+    entries.map(|p| (p.file_name().unwrap().to_string_lossy().into_owned(), std::fs::read(&p).unwrap())).collect()
+}
+
+fn rows(folder: &Path) -> Run {
+    read_run(folder, false).unwrap()
+}
+
+#[test]
+fn sixty_questions_through_a_bad_endpoint_and_then_without_a_call() {
+    let lab = Lab::new(troubles);
+    let judged = ["judge.kind=api", "judge.model=judge-model"];
+    for method in ["method=linear", "method=living"] {
+        let sets = [&[method][..], &judged].concat();
+        let (first, log) = lab.works("first", &sets, &[]);
+        assert!(log.contains("quote: ") && log.contains("cost unknown"), "{log}");
+        let run = rows(&first);
+        assert_eq!(run.rows.len(), 60);
+        for row in &run.rows {
+            // The status is that of the reply, which the script draws from the request.
+            let expected = match row.raw_response.as_str() {
+                "" => LlmStatus::Empty,
+                _ if row.llm_status == LlmStatus::Truncated => LlmStatus::Truncated,
+                _ => LlmStatus::Ok,
+            };
+            assert_eq!(row.llm_status, expected, "{}", row.query_id);
+            assert_eq!((row.prompt_tokens, row.completion_tokens, row.cost_usd), (Some(20), Some(5), None));
+            match row.prediction.as_str() {
+                "" => assert_eq!(row.judge, Judgement::Incorrect),
+                _ => assert!(matches!(row.judge, Judgement::Correct | Judgement::Incorrect), "{}", row.query_id),
+            }
+        }
+        let count = |status| run.rows.iter().filter(|r| r.llm_status == status).count();
+        assert!(count(LlmStatus::Ok) > 40 && count(LlmStatus::Truncated) > 0, "{}", count(LlmStatus::Ok));
+        if method == "method=living" {
+            assert!(run.rows.iter().any(|r| r.stored) && run.rows.iter().any(|r| r.scaffold.is_some()));
+        }
+        let manifest = run.manifest.unwrap();
+        assert_eq!((manifest.generator.name.as_str(), manifest.generator.model.as_str()), ("api", "test-model"));
+        assert_eq!(manifest.judge.unwrap().model, "judge-model");
+        assert!(manifest.notes.iter().any(|n| n.starts_with("prices: list ")), "{:?}", manifest.notes);
+
+        let before = lab.server.arrived();
+        let (second, log) = lab.works("second", &sets, &[]);
+        assert_eq!(lab.server.arrived(), before, "{log}");
+        assert!(log.contains("quote: 0 new calls, "), "{log}");
+        assert_eq!(bytes(&first), bytes(&second));
+        let (only, _) = lab.works("only", &[&sets[..], &["generate.cache_mode=only"]].concat(), &[]);
+        assert_eq!(bytes(&only)["traces.parquet"], bytes(&first)["traces.parquet"]);
+        assert_eq!(lab.server.arrived(), before);
+    }
+    // Probes of each run are past the cache; every other answer was asked for once, and again only after a failure.
+    let seen = lab.server.seen();
+    assert!(seen.iter().all(|s| s.head.contains(KEY)), "the key goes where it belongs");
+    let mut sent: BTreeMap<&str, usize> = BTreeMap::new();
+    seen.iter().filter(|s| !is_probe(s)).for_each(|s| *sent.entry(&s.body).or_default() += 1);
+    for one in seen.iter().filter(|s| !is_probe(s)) {
+        assert_eq!(sent[one.body.as_str()], if draw(one, 20) < 10 { 2 } else { 1 });
+    }
+    // The key is in no file.
+    for name in lab.sandbox.files() {
+        let text = std::fs::read(lab.sandbox.path().join(&name)).unwrap();
+        assert!(!String::from_utf8_lossy(&text).contains("never-to-be-seen"), "the key is in {name}");
+    }
+}
+
+/// Pitfall 27: a request that is never answered costs its own row and no other; it alone is asked again.
+#[test]
+fn pitfall_27_a_refused_question_is_one_row() {
+    let lab =
+        Lab::new(|seen| if draw(seen, 20) == 0 && !is_probe(seen) { error(400, vec![]) } else { ok(&answer(seen)) });
+    let sets = ["method=linear", "generate.probe_tokens=0", "judge.kind=api", "judge.model=judge-model"];
+    let (first, log) = lab.works("first", &sets, &[]);
+    let run = rows(&first);
+    let failed: Vec<_> = run.rows.iter().filter(|r| r.llm_status == LlmStatus::Error).collect();
+    assert!(run.rows.len() == 60 && !failed.is_empty() && log.contains("got no answer (refused "), "{log}");
+    assert!(
+        failed.iter().all(|r| r.prompt_tokens.is_none() && r.judge == Judgement::Unscored && r.prediction.is_empty())
+    );
+    let refused = lab.server.seen().iter().filter(|s| draw(s, 20) == 0).count();
+    let before = lab.server.arrived();
+    let (second, _) = lab.works("second", &sets, &[]);
+    assert_eq!((lab.server.arrived() - before, bytes(&second)), (refused, bytes(&first)));
+}
+
+#[test]
+fn a_key_that_is_refused_refuses_the_run() {
+    let lab = Lab::new(|_| Play::Reply(401, vec![], format!("{{\"error\": {{\"message\": \"bad key {KEY}\"}}}}")));
+    let (code, log) = lab.fails("out", &[], &[]);
+    assert_eq!(code, 2);
+    assert!(log.contains("refuses the key: HTTP 401: bad key [key]") && log.contains("TEST_KEY"), "{log}");
+    assert_eq!(lab.server.arrived(), 1, "not retried");
+    assert!(!lab.sandbox.files().iter().any(|name| name.ends_with("plan.toml")), "{:?}", lab.sandbox.files());
+}
+
+#[test]
+fn a_dry_run_quotes_and_asks_nothing() {
+    let lab = Lab::new(|seen| ok(&answer(seen)));
+    lab.sandbox.write("prices.toml", "version = \"t\"\n[models.test-model]\nprompt = 1000.0\ncompletion = 0.0\n");
+    let sets = ["method=living", "generate.prices=prices.toml"];
+    let (_, log) = lab.works("out", &sets, &["--dry-run"]);
+    assert!(log.contains("quote: 60 new calls, 0 cached, about $"), "{log}");
+    assert!(lab.server.arrived() == 0 && !lab.sandbox.path().join("out/run").exists());
+    let (folder, _) = lab.works("out", &sets, &[]);
+    // 20 tokens at $1000 a million.
+    assert!(rows(&folder).rows.iter().all(|r| r.cost_usd == Some(0.02)));
+    let (_, log) = lab.works("other", &sets, &["--dry-run"]);
+    assert!(log.contains("quote: 0 new calls, 60 cached, about $0.00"), "{log}");
+}
+
+#[test]
+fn an_answer_that_is_not_kept_is_named_where_nothing_may_be_asked() {
+    let lab = Lab::new(|seen| ok(&answer(seen)));
+    let sets = ["method=linear", "generate.cache_mode=only"];
+    assert!(lab.fails("out", &sets, &[]).1.contains("there is no cache at cache.sqlite"));
+    lab.works("some", &["method=linear", "replay.limit=6"], &[]);
+    let before = lab.server.arrived();
+    let (code, log) = lab.fails("out", &sets, &[]);
+    let seventh: Value =
+        serde_json::from_slice(&std::fs::read(repository().join("data/demo/demo.json")).unwrap()).unwrap();
+    let id = seventh[6].get("id").or(seventh[6].get("_id")).and_then(Value::as_str).unwrap();
+    assert!(code == 1 && log.contains(&format!("no answer is kept for the question {id:?}")), "{log}");
+    assert_eq!(lab.server.arrived(), before);
+}
+
+/// A cap stops between two calls, says how to go on, and what was spent counts on.
+#[test]
+fn a_cap_stops_and_resumes() {
+    let lab = Lab::new(|seen| ok(&answer(seen)));
+    let run = |cap: &str, more: &[&str]| lab.output("out", &["method=linear", "generate.probe_tokens=0", cap], more);
+    let text = |output: &Output| String::from_utf8_lossy(&output.stderr).into_owned();
+    let first = run("generate.max_calls=20", &[]);
+    assert!(
+        first.status.code() == Some(1) && text(&first).contains("the cap of 20 calls is reached"),
+        "{}",
+        text(&first)
+    );
+    assert!(text(&first).contains("generate.max_calls") && text(&first).contains("--resume"), "{}", text(&first));
+    assert_eq!(lab.server.arrived(), 20);
+    let second = run("generate.max_calls=30", &["--resume"]);
+    assert!(text(&second).contains("the cap of 30 calls is reached"), "{}", text(&second));
+    assert_eq!(lab.server.arrived(), 30, "the first twenty count");
+    // The block that the cap broke off was paid for in part, and that counts too.
+    let more = run("generate.max_calls=31", &["--resume"]);
+    assert!(text(&more).contains("the cap of 31 calls is reached"), "{}", text(&more));
+    assert_eq!(lab.server.arrived(), 31);
+    let third = run("generate.max_calls=0", &["--resume"]);
+    assert!(third.status.success(), "{}", text(&third));
+    let bodies: BTreeSet<String> = lab.server.seen().into_iter().map(|s| s.body).collect();
+    assert_eq!((lab.server.arrived(), bodies.len()), (60, 60), "nothing was asked twice");
+    let folder = lab.sandbox.path().join(String::from_utf8(third.stdout).unwrap().trim());
+    assert_eq!(rows(&folder).rows.len(), 60);
+
+    // Dollars: without a price they cannot be capped; with one the cap is never passed.
+    let (code, log) = lab.fails("usd", &["generate.max_usd=1"], &[]);
+    assert!(code == 2 && log.contains("generate.prices"), "{log}");
+    lab.sandbox.write("prices.toml", "version = \"t\"\n[models.test-model]\nprompt = 1000.0\ncompletion = 0.0\n");
+    let sets =
+        ["generate.max_usd=1", "generate.prices=prices.toml", "generate.cache=usd.sqlite", "generate.probe_tokens=0"];
+    let before = lab.server.arrived();
+    let (code, log) = lab.fails("usd", &sets, &[]);
+    assert!(code == 1 && log.contains("the cap of $1 is reached"), "{log}");
+    assert!((lab.server.arrived() - before) as f64 * 0.02 <= 1.0);
+}
+
+fn kept(cache: &Path) -> BTreeSet<CacheKey> {
+    if !cache.is_file() {
+        return BTreeSet::new();
+    }
+    let Ok(cache) = Cache::open_existing(cache) else { return BTreeSet::new() };
+    cache.page(None, 10_000).unwrap().into_iter().map(|entry| entry.key).collect()
+}
+
+/// The key of a body at attempt 0, by its definition: blake3 of address, body and attempt, each closed by a zero byte.
+fn key(address: &str, body: &str) -> CacheKey {
+    let bytes = format!("{address}\0{body}\x000\0");
+    CacheKey(*blake3::hash(bytes.as_bytes()).as_bytes())
+}
+
+/// `kill -9` at moments of an api run, resumed: the rows of an unbroken run, and nothing that was kept is sent again.
+#[cfg(unix)]
+#[test]
+fn killed_and_resumed_is_unbroken_and_asks_nothing_twice() {
+    let lab = Lab::new(|seen| Play::After(Duration::from_millis(10), Box::new(troubles(seen))));
+    let common = ["method=living", "replay.limit=40", "generate.probe_tokens=0"];
+    let (unbroken, _) = lab.works("unbroken", &[&common[..], &["generate.cache=other.sqlite"]].concat(), &[]);
+    // Faults are played again for the second cache: the counts of the server go on, so it meets fewer of them.
+    let mut random = ChaCha8Rng::from_seed([SEED; 32]);
+    let mut killed = 0;
+    for round in 0..8 {
+        let (before, had) = (lab.server.arrived(), kept(&lab.cache()));
+        let mut child =
+            lab.command("killed", &common, &["--resume"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let until = before + 1 + random.next_u64() as usize % 7;
+        let start = Instant::now();
+        while child.try_wait().unwrap().is_none()
+            && lab.server.arrived() < until
+            && start.elapsed() < Duration::from_secs(60)
+        {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        std::thread::sleep(Duration::from_micros(random.next_u64() % 20_000));
+        child.kill().unwrap();
+        killed += usize::from(!child.wait().unwrap().success());
+        for seen in &lab.server.seen()[before..] {
+            assert!(!had.contains(&key(&lab.server.base_url(), &seen.body)), "round {round}: sent again though kept");
+        }
+    }
+    assert!(killed >= 6, "{killed} kills (seed {SEED})");
+    let (before, had) = (lab.server.arrived(), kept(&lab.cache()));
+    assert!(!had.is_empty());
+    let (folder, _) = lab.works("killed", &common, &["--resume"]);
+    assert!(lab.server.seen()[before..].iter().all(|s| !had.contains(&key(&lab.server.base_url(), &s.body))));
+    let (whole, broken) = (bytes(&unbroken), bytes(&folder));
+    for name in ["traces.parquet", "experiences.parquet", "manifest.json", "order.json"] {
+        assert!(whole[name] == broken[name], "{name} differs (seed {SEED})");
+    }
+    assert_eq!(whole.len(), broken.len());
+}
+
+/// Pitfall 22: the other marker, from stored text alone.
+#[test]
+fn pitfall_22_rescoring_takes_the_other_marker_without_a_call() {
+    let lab = Lab::new(|seen| {
+        ok(&if is_judge(seen) { answer(seen) } else { format!("{}? No. Answer: Milan", answer(seen)) })
+    });
+    let sets = ["method=living", "replay.limit=12", "judge.kind=api", "judge.model=judge-model", "judge.repeats=3"];
+    let (folder, _) = lab.works("out", &sets, &[]);
+    let before = lab.server.arrived();
+    let run = folder.display().to_string();
+    let rescore = |set: &str, out: &str| lab.sandbox.output(&["rescore", &run, "--set", set, "--out", out]);
+    let done = rescore("generate.answer_marker=last", "last");
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let new = rows(&lab.sandbox.path().join(String::from_utf8(done.stdout).unwrap().trim()));
+    let old = rows(&folder);
+    assert_eq!(lab.server.arrived(), before);
+    for (old, new) in old.rows.iter().zip(&new.rows) {
+        assert!(old.prediction != "Milan" && new.prediction == "Milan" && new.raw_response == old.raw_response);
+        assert_eq!((new.contain, new.judge, new.stored), (Some(false), Judgement::Unscored, old.stored));
+        assert_ne!(old.run_id, new.run_id);
+    }
+    let notes = new.manifest.unwrap().notes;
+    assert!(
+        notes.iter().any(|n| n.starts_with("rescored from the stored answers of ") && n.contains("12 of 12")),
+        "{notes:?}"
+    );
+    // The same marker changes nothing but the name, and a taken folder is refused.
+    let same = rescore("generate.answer_marker=first", "first");
+    let same = rows(&lab.sandbox.path().join(String::from_utf8(same.stdout).unwrap().trim()));
+    let scores = |run: &Run| run.rows.iter().map(|r| (r.prediction.clone(), r.contain, r.judge)).collect::<Vec<_>>();
+    assert_eq!(scores(&same), scores(&old));
+    assert_eq!(rescore("generate.answer_marker=first", "first").status.code(), Some(2));
+    assert_eq!(rescore("retrieve.top_k=3", "other").status.code(), Some(2));
+}
