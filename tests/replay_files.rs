@@ -111,7 +111,7 @@ fn a_run_is_never_overwritten() {
     std::fs::remove_file(sandbox.path().join(folder).join("manifest.json")).unwrap();
     let before = state(&sandbox, "results");
     let out = run(&sandbox, 2, &args);
-    assert!(out.contains("holds an unfinished run\nhint: go on with it: --resume"), "{out}");
+    assert!(out.contains("holds an unfinished run\nhint: go on with it: add --resume"), "{out}");
     assert!(state(&sandbox, "results") == before, "a file was touched");
     assert!(Path::new(folder).is_relative());
 }

@@ -1,11 +1,11 @@
 //! Sweeps through the command: every run equals the run done alone, whatever is killed, shared or divided on the way.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stderr)]
 
 mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -28,7 +28,7 @@ fn runs(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut out = BTreeMap::new();
     for run in std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()) {
         let name = run.file_name().unwrap().to_str().unwrap().to_owned();
-        if !run.is_dir() || name.starts_with('.') || name == "indexes" {
+        if !run.is_dir() || name.starts_with('.') || name == "indexes" || name == "s" {
             continue;
         }
         for file in std::fs::read_dir(&run).unwrap().map(|e| e.unwrap().path()) {
@@ -37,6 +37,11 @@ fn runs(folder: &Path) -> BTreeMap<String, Vec<u8>> {
         }
     }
     out
+}
+
+fn shared_data() -> PathBuf {
+    let shared = std::env::var_os("LIVINGRAG_SHARED").map_or_else(|| repository().join("../shared"), PathBuf::from);
+    shared.join("data")
 }
 
 fn ok(sandbox: &Sandbox, args: &[&str]) -> String {
@@ -108,6 +113,36 @@ fn runs_of_a_sweep_equal_runs_alone_and_are_left_alone_afterwards() {
     let header = orders.lines().next().unwrap();
     assert!(header.contains("file_0,drift_0,shuffle:1_0,mean,sd,linear_sd"), "{header}");
     assert!(orders.lines().skip(1).filter(|l| l.contains(",living,")).all(|l| l.split(',').count() > 8), "{orders}");
+}
+
+/// The same on real data: three methods under two orders of a stream whose fused activations reach new entities.
+#[test]
+fn runs_of_a_sweep_equal_runs_alone_on_real_data() {
+    let data = shared_data().join("musique_train");
+    if !data.is_dir() {
+        eprintln!("skipped: no ../shared");
+        return;
+    }
+    let sandbox = Sandbox::new();
+    let preset = repository().join("configs/presets/musique.toml");
+    let text = format!(
+        "name = 's'\nmethods = ['linear', 'living', 'no_gate']\norders = ['file', 'shuffle:1']\n[set]\nreplay.timings = false\n\
+         replay.limit = 60\n[[dataset]]\npath = {:?}\nconfig = [{:?}]\n",
+        data.display().to_string(),
+        preset.display().to_string()
+    );
+    sandbox.write("s.toml", text);
+    ok(&sandbox, &["sweep", "s.toml", "--out", "r", "--quiet"]);
+    let path = format!("dataset.path={}", data.display());
+    for method in ["linear", "living", "no_gate"] {
+        for order in ["file", "shuffle:1"] {
+            let (method, order) = (format!("method={method}"), format!("order={order}"));
+            let sets = ["--set", &path, "--set", &method, "--set", &order, "--set", "replay.timings=false"];
+            let more = ["--set", "replay.limit=60", "--out", "r", "--quiet"];
+            ok(&sandbox, &[&["run", preset.to_str().unwrap()], &sets[..], &more[..]].concat());
+        }
+    }
+    same(&runs(&sandbox.path().join("r/s")), &runs(&sandbox.path().join("r")), "alone");
 }
 
 /// pitfalls 28 and 30: `kill -9` at any moment, then `--resume`, gives the files of an unbroken sweep.

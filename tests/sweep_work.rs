@@ -152,7 +152,10 @@ fn replayed(configs: &[RunConfig], out: &Path) -> (Arc<Log>, Work) {
         })
         .collect();
     replay(&session, &mut runs, |_| {}).unwrap();
-    assert!(session.shared.replies.is_empty() && session.shared.retrievals.is_empty(), "nothing is kept at the end");
+    assert!(
+        session.shared.replies.is_empty() && session.shared.retrievals.is_empty() && session.shared.claimed.is_empty(),
+        "nothing is kept at the end"
+    );
     for run in runs {
         run.finish(&session).unwrap();
     }

@@ -34,7 +34,7 @@ pub(crate) const NOT_IN_THE_ID: [&str; 17] = [
 /// What will run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunPlan {
-    /// Checked; choices left to the program (`backend.kind = "auto"`) are made.
+    /// Checked; as it was asked for.
     pub config: RunConfig,
     /// Readable prefix and hash: equal plans on equal data have equal ids, wherever the data lie.
     pub run_id: String,
@@ -51,12 +51,13 @@ impl RunConfig {
     /// As [`RunConfig::validate`].
     pub fn plan(&self, dataset: &str, fingerprint: &str) -> Result<RunPlan> {
         self.validate()?;
-        let mut config = self.clone();
-        if config.backend.kind == BackendKind::Auto {
-            config.backend.kind = BackendKind::Cpu;
+        // `auto` and what it comes to without a GPU are one run; the plan keeps what was asked for.
+        let mut resolved = self.clone();
+        if resolved.backend.kind == BackendKind::Auto {
+            resolved.backend.kind = BackendKind::Cpu;
         }
-        let run_id = run_id(&config, dataset, fingerprint)?;
-        Ok(RunPlan { config, run_id, dataset: dataset.to_owned(), fingerprint: fingerprint.to_owned() })
+        let run_id = run_id(&resolved, dataset, fingerprint)?;
+        Ok(RunPlan { config: self.clone(), run_id, dataset: dataset.to_owned(), fingerprint: fingerprint.to_owned() })
     }
 }
 

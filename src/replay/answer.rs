@@ -39,10 +39,34 @@ pub struct Reading {
     pub contain: Option<bool>,
     /// Its twin at token boundaries.
     pub contain_word: Option<bool>,
-    /// Claims with their evidence, by K_g.
-    candidates: Mutex<BTreeMap<u32, Arc<Candidate>>>,
-    /// Grounding by K_g and scorer.
-    grounded: Mutex<BTreeMap<(u32, String), Arc<Grounded>>>,
+}
+
+/// Claims of an explanation with their evidence in the passages given, and what scorers made of them. Replies with the same text share
+/// it, whatever their scaffolds were.
+#[derive(Default)]
+pub struct Claimed {
+    candidate: OnceLock<Candidate>,
+    /// By scorer.
+    grounded: Mutex<BTreeMap<String, Arc<Grounded>>>,
+}
+
+impl Claimed {
+    /// The candidate; `None` only before [`Answered::claimed`] has made it.
+    pub fn candidate(&self) -> Option<&Candidate> {
+        self.candidate.get()
+    }
+
+    /// The grounding that some run with the same scorer has had computed.
+    pub fn grounded(&self, run: &Run) -> Option<Arc<Grounded>> {
+        let known = self.grounded.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get(&run.parts.grounding_key).map(Arc::clone)
+    }
+
+    /// Keeps a grounding for the other runs.
+    pub fn keep(&self, run: &Run, grounded: Grounded) {
+        let mut kept = self.grounded.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.entry(run.parts.grounding_key.clone()).or_insert_with(|| Arc::new(grounded));
+    }
 }
 
 impl Reply {
@@ -62,8 +86,6 @@ impl Reply {
                 contain: contain(&parsed.prediction, &question.answers),
                 contain_word: contain_word(&parsed.prediction, &question.answers, &question.aliases),
                 parsed,
-                candidates: Mutex::default(),
-                grounded: Mutex::default(),
             })
         };
         Arc::clone(place.get_or_init(read))
@@ -88,33 +110,27 @@ pub struct Answered {
 
 impl Answered {
     /// Claims of explanation and answer with their evidence in the passages given, equation 15's cl_i and p_j.
-    pub fn candidate(&self, session: &Session, run: &Run) -> Arc<Candidate> {
+    pub fn claimed(&self, session: &Session, run: &Run) -> Arc<Claimed> {
         let k = run.plan.config.gates.evidence_per_claim;
-        let mut known = self.reading.candidates.lock().unwrap_or_else(PoisonError::into_inner);
-        let make = || {
-            let claims = extract(&self.reading.parsed.explanation, &self.reading.parsed.prediction);
+        let Parsed { explanation, prediction, .. } = &self.reading.parsed;
+        let key = KeyBuilder::default()
+            .text(explanation)
+            .text(prediction)
+            .numbers([u64::from(k)].into_iter())
+            .numbers(given_ids(run, &self.step).map(u64::from))
+            .finish();
+        let claimed = session.shared.claimed.entry(self.step.question, key, Claimed::default);
+        claimed.candidate.get_or_init(|| {
+            let claims = extract(explanation, prediction);
             let pool = EvidencePool::new(&given(session, run, &self.step));
-            Arc::new(Candidate {
+            Candidate {
                 query_id: session.dataset.questions[self.step.question].id.clone(),
                 stream_index: self.step.t,
                 evidence: claims.iter().map(|claim| pool.best(claim, k as usize)).collect(),
                 claims,
-            })
-        };
-        Arc::clone(known.entry(k).or_insert_with(make))
-    }
-
-    /// The grounding of [`Self::candidate`] that some run has had computed.
-    pub fn grounded(&self, run: &Run) -> Option<Arc<Grounded>> {
-        let key = (run.plan.config.gates.evidence_per_claim, run.parts.grounding_key.clone());
-        self.reading.grounded.lock().unwrap_or_else(PoisonError::into_inner).get(&key).map(Arc::clone)
-    }
-
-    /// Keeps the grounding for the other runs.
-    pub fn keep_grounded(&self, run: &Run, grounded: Grounded) {
-        let key = (run.plan.config.gates.evidence_per_claim, run.parts.grounding_key.clone());
-        let mut kept = self.reading.grounded.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.entry(key).or_insert_with(|| Arc::new(grounded));
+            }
+        });
+        claimed
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde::{Deserialize, Serialize};
 
 use crate::gates::grounding::PairMemo;
-use crate::replay::answer::Reply;
+use crate::replay::answer::{Claimed, Reply};
 use crate::retrieve::Retrieved;
 
 /// 16 bytes of blake3 over everything a result depends on.
@@ -71,6 +71,11 @@ impl<T> Memo<T> {
         value
     }
 
+    /// What is kept under the key, or `default` from now on.
+    pub fn entry(&self, question: usize, key: Key, default: impl FnOnce() -> T) -> Arc<T> {
+        Arc::clone(open(&self.0).entry(question).or_default().entry(key).or_insert_with(|| Arc::new(default())))
+    }
+
     fn release(&self, question: usize) {
         open(&self.0).remove(&question);
     }
@@ -127,6 +132,8 @@ pub struct Work {
 pub struct Shared {
     /// Replies of readers.
     pub replies: Memo<Reply>,
+    /// Claims with their evidence and grounding.
+    pub claimed: Memo<Claimed>,
     /// Graph retrievals from fused activations.
     pub retrievals: Memo<Retrieved>,
     /// Pairs already scored, by the identity of what scores them.
@@ -157,6 +164,7 @@ impl Shared {
     /// Lets go of everything about a question.
     pub(super) fn release(&self, question: usize) {
         self.replies.release(question);
+        self.claimed.release(question);
         self.retrievals.release(question);
     }
 }

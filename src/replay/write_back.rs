@@ -24,7 +24,7 @@ use crate::generate::LlmStatus;
 use crate::ids::QuestionId;
 use crate::math::similarity::dual_channel_similarity;
 use crate::math::sparse::{SparseVector, cosine, sparsify};
-use crate::replay::answer::Answered;
+use crate::replay::answer::{Answered, Claimed};
 use crate::replay::driver::Failure;
 use crate::replay::journal::Record;
 use crate::replay::matching::share;
@@ -37,7 +37,7 @@ struct Prospect {
     /// Most similar experience committed before the block.
     nearest: Option<Hit>,
     /// Claims, when the candidate was novel before the block.
-    candidate: Option<Arc<Candidate>>,
+    candidate: Option<Arc<Claimed>>,
     /// GS of that candidate.
     grounded: Option<Arc<Grounded>>,
     novelty_us: u64,
@@ -89,7 +89,7 @@ fn novelty(session: &Session, run: &Run, answered: &[Answered]) -> Vec<Prospect>
         .map(|(a, scan)| {
             let nearest = scan.top.first().copied();
             let novel = is_novel(novelty_score(nearest.map(|h| h.score)), &thresholds(run));
-            let candidate = (novel && has_answer(a)).then(|| a.candidate(session, run));
+            let candidate = (novel && has_answer(a)).then(|| a.claimed(session, run));
             Prospect { nearest, candidate, grounded: None, novelty_us, grounding_us: 0 }
         })
         .collect()
@@ -107,7 +107,7 @@ pub fn write_back(session: &Session, runs: &mut [Run], answered: Vec<Answered>) 
         .zip(&by_run)
         .map(|(run, members)| if gated(run.plan.config.method) { novelty(session, run, members) } else { Vec::new() })
         .collect();
-    let mut failures = ground(session, runs, &by_run, &mut prospects);
+    let mut failures = ground(session, runs, &mut prospects);
     for failure in &failures {
         by_run[failure.run].clear();
     }
@@ -137,12 +137,7 @@ pub fn write_back(session: &Session, runs: &mut [Run], answered: Vec<Answered>) 
 }
 
 /// One batch of grounding a scorer; equal candidates, of any run and now or before, are scored once.
-fn ground(
-    session: &Session,
-    runs: &mut [Run],
-    by_run: &[Vec<Answered>],
-    prospects: &mut [Vec<Prospect>],
-) -> Vec<Failure> {
+fn ground(session: &Session, runs: &mut [Run], prospects: &mut [Vec<Prospect>]) -> Vec<Failure> {
     // (run, place in its block) by scorer.
     let mut waiting: BTreeMap<String, Vec<(usize, usize)>> = BTreeMap::new();
     for (r, list) in prospects.iter().enumerate() {
@@ -155,15 +150,13 @@ fn ground(
         let Some(&(first, _)) = members.first() else { continue };
         let started = Instant::now();
         let parts = &runs[first].parts;
-        let mut new: Vec<(usize, usize)> = Vec::new();
+        let mut new: Vec<(usize, Arc<Claimed>)> = Vec::new();
         let mut batch: Vec<Candidate> = Vec::new();
-        let mut seen: Vec<*const Candidate> = Vec::new();
         for &(r, i) in &members {
-            let Some(candidate) = &prospects[r][i].candidate else { continue };
-            if by_run[r][i].grounded(&runs[r]).is_none() && !seen.contains(&Arc::as_ptr(candidate)) {
-                seen.push(Arc::as_ptr(candidate));
-                batch.push(Candidate::clone(candidate));
-                new.push((r, i));
+            let Some(claimed) = &prospects[r][i].candidate else { continue };
+            if claimed.grounded(&runs[r]).is_none() && !new.iter().any(|(_, known)| Arc::ptr_eq(known, claimed)) {
+                batch.extend(claimed.candidate().cloned());
+                new.push((r, Arc::clone(claimed)));
             }
         }
         let scored = match parts.grounding.score_sharing(&batch, &session.shared.pairs(&parts.entailment_key)) {
@@ -180,7 +173,8 @@ fn ground(
             }
         };
         let pairs_of = |prospect: &Prospect| {
-            prospect.candidate.iter().flat_map(|c| &c.evidence).map(Vec::len).sum::<usize>() as u64
+            prospect.candidate.iter().flat_map(|c| c.candidate()).flat_map(|c| &c.evidence).map(Vec::len).sum::<usize>()
+                as u64
         };
         let pairs: u64 = members.iter().map(|&(r, i)| pairs_of(&prospects[r][i])).sum();
         session.shared.count(|work| {
@@ -188,13 +182,13 @@ fn ground(
             work.candidates.asked += members.len() as u64;
             work.candidates.done += scored.len() as u64;
         });
-        for (&(r, i), grounded) in new.iter().zip(scored) {
-            by_run[r][i].keep_grounded(&runs[r], grounded);
+        for ((r, claimed), grounded) in new.iter().zip(scored) {
+            claimed.keep(&runs[*r], grounded);
         }
         let each = share(started, members.len());
         for (r, i) in members {
             let prospect = &mut prospects[r][i];
-            prospect.grounded = by_run[r][i].grounded(&runs[r]);
+            prospect.grounded = prospect.candidate.as_ref().and_then(|claimed| claimed.grounded(&runs[r]));
             prospect.grounding_us = each;
             let pairs = pairs_of(prospect);
             runs[r].count("grounding_candidates", 1);
@@ -255,7 +249,7 @@ fn commit(
                 (true, Some(grounded), Some(candidate)) => {
                     gate.grounding = Some(grounded.gs);
                     gate.claims = claim_cells(&answered, &grounded);
-                    Some(Checked { gs: grounded.gs, claims: candidate.claims.len() })
+                    Some(Checked { gs: grounded.gs, claims: candidate.candidate().map_or(0, |c| c.claims.len()) })
                 }
                 _ => None,
             };

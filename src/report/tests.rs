@@ -188,6 +188,39 @@ fn a_report_on_the_terminal() {
     insta::assert_snapshot!(report.terminal_text(&Options::default()));
 }
 
+/// Table 5 by hand: two streams of two questions, 100 completion tokens each under linear: 400. Living takes 70 + 90 + 60 + 80 = 300, so
+/// Red. is 25; its accuracy is 1 of 2 and 2 of 2. No_gate ran on one stream only: 180 of 200 are 10 %.
+#[test]
+fn ablations_against_linear() {
+    let stream = |dataset: &str, method: &str, of: [(bool, u32); 2]| {
+        let rows = (1..).zip(of).map(|(t, (right, completion))| TraceRow {
+            contain: Some(right),
+            completion_tokens: Some(completion),
+            ..fixture::plain(t)
+        });
+        run(dataset, method, rows.collect())
+    };
+    let mut runs = vec![
+        stream("a", "linear", [(true, 100), (false, 100)]),
+        stream("b", "linear", [(true, 100), (false, 100)]),
+        stream("a", "living", [(true, 70), (false, 90)]),
+        stream("b", "living", [(true, 60), (true, 80)]),
+    ];
+    let wanted = Options { tables: vec!["5".into()], ..Options::default() };
+    assert!(Report::of(&runs, &wanted).tables.is_empty(), "no ablation ran");
+    runs.push(stream("b", "no_gate", [(false, 90), (false, 90)]));
+    let report = Report::of(&runs, &wanted);
+    let rows: Vec<String> = (0..3).map(|i| printed(table(&report, "5"), i).join(", ")).collect();
+    assert_eq!(
+        rows,
+        [
+            "a contain: 50.00, b contain: 50.00, Red. (%): 0.00",
+            "a contain: 50.00, b contain: 100.00, Red. (%): 25.00",
+            "a contain: –, b contain: 0.00, Red. (%): 10.00"
+        ]
+    );
+}
+
 /// Three orders of two methods, one of which has a store.
 #[test]
 fn orders_with_the_noise_floor_of_linear() {

@@ -9,11 +9,11 @@ use std::collections::BTreeSet;
 use super::work::{Group, Planned};
 use crate::replay::estimate::{Estimate, estimate};
 
-/// Bytes of a finished row in traces and experiences (measured on the demo, hotpotqa, musique and 2wiki: 360 to 610).
-const FINISHED_ROW: u64 = 700;
-/// Bytes of a row in a journal (measured: 5,500 to 9,000).
+/// Bytes of a finished row in traces and experiences: 360 to 2,500 with the simulated reader, which says less than a model.
+const FINISHED_ROW: u64 = 3_000;
+/// Bytes of a row in a journal: 2,800 to 5,100 with the simulated reader.
 const JOURNAL_ROW: u64 = 9_000;
-/// Bytes that a query adds to a run's memory when it is stored: activation map, postings, summary, answer (measured: 700 to 2,500).
+/// Bytes that a query adds to a run's memory when it is stored: activation map, postings, summary, answer (measured: 700 to 1,600).
 const STORED_EXPERIENCE: u64 = 2_500;
 
 /// One dataset of a sweep.

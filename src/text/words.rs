@@ -86,7 +86,12 @@ pub fn estimate_tokens(text: &str) -> u32 {
     const DIGITS_PER_TOKEN: usize = 3;
     let (mut letters, mut digits, mut total) = (0_usize, 0_usize, 0_usize);
     for c in text.chars() {
-        if c.is_numeric() {
+        // Most characters are ASCII letters, and asking for those first is quick.
+        if c.is_ascii_alphabetic() {
+            total += digits.div_ceil(DIGITS_PER_TOKEN);
+            digits = 0;
+            letters += 1;
+        } else if c.is_numeric() {
             total += letters.div_ceil(LETTERS_PER_TOKEN);
             letters = 0;
             digits += 1;

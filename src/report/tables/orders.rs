@@ -45,7 +45,10 @@ pub fn orders(runs: &[&Run]) -> Option<Table> {
         }
     }
     let several_seeds = replicas.iter().any(|(_, seed)| *seed != replicas[0].1);
-    let several_settings = groups.iter().any(|g| g.settings != groups[0].settings);
+    // Datasets have their own settings anyway; a column is worth it only where one method of one dataset ran under several.
+    let several_settings = groups
+        .iter()
+        .any(|a| groups.iter().any(|b| (a.dataset, a.method) == (b.dataset, b.method) && a.settings != b.settings));
     let mut columns = vec![Column::words("dataset", "Dataset"), Column::words("method", "Method")];
     if several_settings {
         columns.push(Column::words("settings", "Settings"));
