@@ -121,8 +121,7 @@ pub fn write_back(session: &Session, runs: &mut [Run], answered: Vec<Answered>) 
             let mut prospects = prospects.into_iter();
             let mut records: Vec<Record> =
                 members.into_iter().map(|a| commit(session, run, committed_before, a, prospects.next())).collect();
-            let Some(last) = records.last_mut() else { return None };
-            last.spent = run.take_spent();
+            records.last_mut()?.spent = run.take_spent();
             match run.journal.as_mut().map_or(Ok(()), |journal| journal.append(&records)) {
                 Ok(()) => {
                     run.done += records.len();
