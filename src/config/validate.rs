@@ -84,8 +84,7 @@ impl RunConfig {
         {
             let legal = variable.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
                 && variable.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
-            let empty = may_be_empty && variable.is_empty();
-            if !legal && !empty {
+            if !(legal || may_be_empty && variable.is_empty()) {
                 // Perhaps the key itself stands there, so it is not repeated.
                 return Err(Error::request(format!(
                     "{name} is no name of an environment variable (its value is not shown)"
