@@ -1,4 +1,4 @@
-# Shortcuts; each recipe is plain cargo and works without just.
+# Shortcuts for cargo and for scripts/; everything works without just.
 
 # What continuous integration runs.
 default: ci

@@ -383,3 +383,44 @@ fn pitfall_22_rescoring_takes_the_other_marker_without_a_call() {
     assert_eq!(rescore("generate.answer_marker=first", "first").status.code(), Some(2));
     assert_eq!(rescore("retrieve.top_k=3", "other").status.code(), Some(2));
 }
+
+/// A sweep asks each distinct question once, quotes before, and its runs are those done alone; a second sweep asks nothing.
+#[test]
+fn a_sweep_asks_equal_requests_once() {
+    let lab = Lab::new(|seen| if is_probe(seen) { ok("Oslo") } else { ok(&answer(seen)) });
+    let text = format!(
+        "name = \"s\"\nbase = [\"run.toml\"]\nmethods = [\"linear\", \"living\"]\norders = [\"file\", \"reverse\"]\n\n\
+         [[dataset]]\npath = {:?}\n",
+        repository().join("data/demo")
+    );
+    lab.sandbox.write("sweep.toml", text);
+    let sweep = |out: &str, more: &[&str]| {
+        let mut command = lab.sandbox.command(&[&["sweep", "sweep.toml", "--out", out], more].concat());
+        let output = command.env("TEST_KEY", KEY).output().unwrap();
+        let log = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success() && !log.contains("never-to-be-seen"), "{log}");
+        log
+    };
+    let asked = || lab.server.seen().iter().filter(|seen| !is_probe(seen)).count();
+
+    let log = sweep("first", &["--dry-run"]);
+    assert!(log.contains("quote: ") && log.contains(" new calls, 0 cached") && lab.server.arrived() == 0, "{log}");
+    sweep("first", &[]);
+    let bodies: BTreeSet<String> =
+        lab.server.seen().iter().filter(|seen| !is_probe(seen)).map(|seen| seen.body.clone()).collect();
+    // `linear` asks the same in both orders.
+    assert!(asked() == bodies.len() && (60..=180).contains(&asked()), "{} of {}", bodies.len(), asked());
+    let before = lab.server.arrived();
+    let log = sweep("second", &[]);
+    assert!(log.contains("quote: 0 new calls") && lab.server.arrived() == before, "{log}");
+
+    for (method, order) in [("linear", "file"), ("living", "reverse")] {
+        let (method, order) = (format!("method={method}"), format!("order={order}"));
+        let (alone, _) = lab.works("alone", &[&method, &order], &[]);
+        let name = alone.file_name().unwrap();
+        for sweep in ["first/s", "second/s"] {
+            assert!(bytes(&lab.sandbox.path().join(sweep).join(name)) == bytes(&alone), "{sweep} {method} {order}");
+        }
+    }
+    assert_eq!(lab.server.arrived(), before);
+}

@@ -16,10 +16,10 @@ use crate::{Result, report};
 #[command(after_help = "Example:\n  livingrag compare results/mine-linear results/mine-living")]
 pub struct CompareArgs {
     /// The results folder of the first run
-    #[arg(value_name = "RESULTS-A")]
+    #[arg(value_name = "RUN-A")]
     pub a: PathBuf,
     /// The results folder of the second run
-    #[arg(value_name = "RESULTS-B")]
+    #[arg(value_name = "RUN-B")]
     pub b: PathBuf,
 }
 

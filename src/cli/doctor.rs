@@ -28,7 +28,7 @@ pub fn doctor(_args: &DoctorArgs, global: &Global) -> Result<()> {
     let facts = [
         ("livingrag", env!("CARGO_PKG_VERSION").to_owned()),
         ("build", profile.to_owned()),
-        ("features", if cuda::BUILT { "cuda" } else { "none" }.to_owned()),
+        ("features", features()),
         ("target", format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS)),
         ("cpu", cpu_model(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default()).unwrap_or_else(unknown)),
         ("cores", cores.to_string()),
@@ -45,6 +45,13 @@ pub fn doctor(_args: &DoctorArgs, global: &Global) -> Result<()> {
         out.line(&format!("{name:<13} {fact}"))?;
     }
     out.finish()
+}
+
+/// Features of this build.
+fn features() -> String {
+    let all = [("llm", cfg!(feature = "llm")), ("cuda", cuda::BUILT)];
+    let built: Vec<&str> = all.iter().filter(|(_, on)| *on).map(|(name, _)| *name).collect();
+    if built.is_empty() { "none".to_owned() } else { built.join(", ") }
 }
 
 /// The device CUDA would run on, or why there is none.

@@ -16,7 +16,7 @@ use crate::replay::{self, Opened, Parts, Run, Session};
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  livingrag run configs/presets/hotpotqa.toml --set dataset.path=data/mine\n  \
                         livingrag run configs/gate-only.toml configs/presets/2wiki.toml --set dataset.path=data/x\n  \
-                        livingrag run results/mine/plan.toml --resume")]
+                        livingrag run results/RUN-ID/plan.toml --resume")]
 pub struct RunArgs {
     /// Configuration files; the later one wins key by key
     #[arg(required = true, value_name = "CONFIG")]

@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use clap::{Args, ValueEnum};
 
 use super::progress::Progress;
-use super::{Global, check_out_folder, output, session};
+use super::{Global, check_out_folder, endpoint, output, session};
 use crate::replay::estimate::available_memory;
 use crate::replay::parts::PartsPool;
+use crate::replay::{Run, Session};
 use crate::report::table::{Column, Table, Value};
 use crate::report::text;
 use crate::sweep::estimate::{self, GroupEstimate};
@@ -19,7 +20,7 @@ use crate::sweep::ledger::{self, State};
 use crate::sweep::manifest::{self, SweepManifest};
 use crate::sweep::plan::dataset_argument;
 use crate::sweep::shard::{Shard, fits};
-use crate::sweep::work::run_group;
+use crate::sweep::work::{Planned, run_group};
 use crate::sweep::{Group, Options, Outcome, Rerun, SweepFile, Watcher, plan, slurm, work};
 use crate::{Error, Result};
 
@@ -117,7 +118,8 @@ pub fn sweep(args: &SweepArgs, global: &Global) -> Result<()> {
     let estimates: Vec<GroupEstimate> =
         selected.iter().filter_map(|(group, places)| estimate::group(group, places, args.in_step as usize)).collect();
     if args.dry_run {
-        return output::data(&text::render(&estimate_table(&estimates)));
+        output::data(&text::render(&estimate_table(&estimates)))?;
+        return selected.into_iter().try_for_each(|(group, places)| quote(group, &places, global));
     }
     if !args.resume && args.rerun.is_none() {
         refuse_to_overwrite(&folder, &sweep)?;
@@ -142,7 +144,7 @@ pub fn sweep(args: &SweepArgs, global: &Global) -> Result<()> {
     for (group, places) in selected {
         let Some(&first) = places.first() else { continue };
         let backend = group.runs[first].plan.config.backend.clone();
-        let mut watcher = Bar { quiet: global.quiet, bar: None, began: (Instant::now(), 0) };
+        let mut watcher = Bar { quiet: global.quiet, global: global.clone(), bar: None, began: (Instant::now(), 0) };
         let open = || session::open_backend(&backend);
         let part = run_group(&folder, group, &places, open, options, &mut watcher, &mut outcome)?;
         if part.is_some() {
@@ -150,6 +152,19 @@ pub fn sweep(args: &SweepArgs, global: &Global) -> Result<()> {
         }
     }
     conclude(&folder, wanted, &outcome, global)
+}
+
+/// What the runs of a group will ask endpoints: calls new and cached, dollars, time. Nothing is asked.
+fn quote(group: Group, places: &[usize], global: &Global) -> Result<()> {
+    let asking: Vec<&Planned> =
+        places.iter().map(|&i| &group.runs[i]).filter(|planned| planned.parts.endpoint.is_some()).collect();
+    let Some(first) = asking.first() else { return Ok(()) };
+    let backend = session::open_backend(&first.plan.config.backend)?;
+    let session = Session::new(group.dataset, group.index, backend)?;
+    let runs = asking.iter().map(|planned| Run::planned(&session, &planned.wanted.config, planned.parts.clone()));
+    let mut runs: Vec<Run> = runs.collect::<Result<_>>()?;
+    output::note(global.quiet, &format!("{}:", session.dataset.name));
+    endpoint::prepare(&session, &mut runs, true, global)
 }
 
 /// Says what became of the runs.
@@ -297,6 +312,7 @@ fn write_job(args: &SweepArgs, name: &str, tasks: usize) -> Result<()> {
 /// One bar a dataset.
 struct Bar {
     quiet: bool,
+    global: Global,
     bar: Option<Progress>,
     /// When the present runs began, and what was done then.
     began: (Instant, usize),
@@ -305,6 +321,10 @@ struct Bar {
 impl Watcher for Bar {
     fn note(&mut self, text: &str) {
         output::note(self.quiet, text);
+    }
+
+    fn before(&mut self, session: &Session, runs: &mut [Run]) -> Result<()> {
+        endpoint::prepare(session, runs, false, &self.global)
     }
 
     fn begin(&mut self, dataset: &str, progress: work::Progress) {

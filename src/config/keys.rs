@@ -223,7 +223,7 @@ pub const KEYS: &[Key] = &[
         "How often each answer is judged; the majority counts, and an even vote is unscored"),
 
     key("backend.kind", OneOf(&["auto", "cpu", "cuda"]), "ours",
-        "Where the arithmetic runs; `auto` takes the fastest that is there, and plan.toml says which"),
+        "Where the arithmetic runs; `auto` takes the GPU where there is one, else the CPU, and the manifest says which"),
     key("backend.threads", Integer(0, MAX_THREADS), "ours",
         "Worker threads; 0 is one a core; never changes a row"),
 ];

@@ -150,7 +150,10 @@ impl fmt::Display for Quote {
             None => write!(f, ", cost unknown (no price for this model)")?,
         }
         match self.minutes {
-            Some(minutes) if self.new_calls > 0 => write!(f, " and {} minutes", minutes.ceil()),
+            Some(minutes) if self.new_calls > 0 => match minutes.ceil() {
+                few if few <= 1.0 => write!(f, " and a minute"),
+                many => write!(f, " and {many} minutes"),
+            },
             _ => Ok(()),
         }
     }

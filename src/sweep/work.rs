@@ -114,6 +114,13 @@ pub struct Progress {
 pub trait Watcher {
     /// Something a user should know.
     fn note(&mut self, text: &str);
+    /// Opened runs are about to be advanced: the last moment to quote, to probe an endpoint, or to refuse.
+    ///
+    /// # Errors
+    /// What makes the sweep stop before these runs begin.
+    fn before(&mut self, _session: &Session, _runs: &mut [Run]) -> Result<()> {
+        Ok(())
+    }
     /// Runs of a dataset begin, or more of them were claimed.
     fn begin(&mut self, dataset: &str, progress: Progress);
     /// A block is committed.
@@ -218,6 +225,10 @@ pub fn run_group(
                     failed(&run_folder, &planned.plan.run_id, 0, &error, watcher, outcome)?;
                 }
             }
+        }
+        if let Err(error) = watcher.before(&session, &mut active.runs) {
+            active.runs.into_iter().for_each(Run::discard);
+            return Err(error);
         }
         watcher.begin(&name, progress);
         advance_all(&session, active, &mut part, &mut progress, watcher, outcome)?;

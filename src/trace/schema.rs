@@ -110,7 +110,7 @@ columns! { TraceRow {
     run_id: String = "The run: a readable prefix and a hash of its resolved plan.",
     dataset: String = "Name of the dataset.",
     method: String = "The system replayed: vanilla, linear, living, no_fusion, no_scaffold, no_gate.",
-    order: String = "Arrival order of the stream: file, shuffle:<seed>, reverse, clustered, spread.",
+    order: String = "Arrival order of the stream: file, shuffle:<seed>, reverse, clustered, spread, drift.",
     seed: u64 = "Seed of everything drawn at random.",
     stream_index: u32 = "t, the query's place in the stream, from 1.",
     query_id: String = "The publisher's id of the question.",
