@@ -93,7 +93,8 @@ type Edges = Vec<(u32, u32, f64)>;
 
 /// Edges of the real graph with dense ids: entities first, then passages.
 fn hotpotqa_train() -> Option<(usize, usize, Edges)> {
-    let root = std::env::var_os("LIVINGRAG_SHARED").map_or_else(|| PathBuf::from("../shared"), PathBuf::from);
+    let root = std::env::var_os("LIVINGRAG_SHARED")
+        .map_or_else(|| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../shared")), PathBuf::from);
     let text = std::fs::read_to_string(root.join("data/hotpotqa_train/reference/edges.jsonl")).ok()?;
     let edges: Vec<serde_json::Value> = text.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
     let mut entities: Vec<&str> =

@@ -28,7 +28,8 @@ fn close(a: f64, b: f64, tolerance: f64) -> bool {
 }
 
 fn shared() -> Option<PathBuf> {
-    let root = std::env::var_os("LIVINGRAG_SHARED").map_or_else(|| PathBuf::from("../shared"), PathBuf::from);
+    let root = std::env::var_os("LIVINGRAG_SHARED")
+        .map_or_else(|| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../shared")), PathBuf::from);
     let folder = root.join("data/hotpotqa_train");
     if folder.is_dir() {
         return Some(folder);

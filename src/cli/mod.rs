@@ -50,7 +50,7 @@ pub struct Global {
     /// Worker threads; 0 is one a core; never changes a result
     #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1024))]
     pub threads: Option<u32>,
-    /// No progress and no remarks on standard error, only errors
+    /// No progress and no remarks on standard error, only warnings and errors
     #[arg(short, long, global = true)]
     pub quiet: bool,
 }

@@ -2,7 +2,7 @@
 //!
 //! In: results folders. Out: tables as files, or Markdown on standard output.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
@@ -38,16 +38,24 @@ pub struct ReportArgs {
     /// Which tables are made [default: all that the traces allow]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = PossibleValuesParser::new(report::tables::ids()))]
     pub tables: Vec<String>,
-    /// Also reports runs that are not finished, marked as such
+    /// Also takes a traces.parquet whose manifest is missing; rows still in a journal are not read
     #[arg(long)]
     pub partial: bool,
+}
+
+/// The folder that a file lies in, or the folder itself.
+fn beside(path: &Path) -> PathBuf {
+    match path.parent() {
+        Some(folder) if path.is_file() => folder.into(),
+        _ => path.into(),
+    }
 }
 
 /// Makes the tables.
 pub fn report(args: &ReportArgs, global: &Global) -> Result<()> {
     let out = match (&args.out, args.results.first()) {
         (Some(out), _) => out.clone(),
-        (None, first) => first.map(|p| p.join("report")).unwrap_or_default(),
+        (None, first) => first.map(|p| beside(p).join("report")).unwrap_or_default(),
     };
     check_out_folder(&out)?;
     let formats = args.format.iter().map(|f| match f {

@@ -45,6 +45,14 @@ impl RetrieveArgs {
     /// # Errors
     /// A file, key or value that is wrong.
     pub fn config(&self, global: &Global) -> Result<RunConfig> {
+        let takes =
+            |set: &&String| ["retrieve.", "backend."].iter().any(|section| set.trim_start().starts_with(section));
+        if let Some(set) = self.sets.iter().find(|set| !takes(set)) {
+            // The key is checked first, so that a misspelt one is told as such.
+            RunConfig::load_layers::<PathBuf>(&[], std::slice::from_ref(set))?;
+            return Err(Error::request(format!("--set {set} changes nothing in base retrieval"))
+                .with_hint("retrieve takes the keys of [retrieve] and [backend]; how the graph is built was settled by `livingrag index`"));
+        }
         RunConfig::load_layers(&self.configs, &global.with_threads(&self.sets))
     }
 }

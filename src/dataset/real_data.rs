@@ -11,7 +11,8 @@ use super::*;
 
 /// The folder of a real dataset, or `None` with a word when it is not there.
 fn real(name: &str) -> Option<PathBuf> {
-    let shared = std::env::var_os("LIVINGRAG_SHARED").map_or_else(|| PathBuf::from("../shared"), PathBuf::from);
+    let shared = std::env::var_os("LIVINGRAG_SHARED")
+        .map_or_else(|| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../shared")), PathBuf::from);
     let folder = shared.join("data").join(name);
     if folder.is_dir() {
         return Some(folder);

@@ -158,6 +158,8 @@ impl Run {
         } else {
             Journal::create(&journal_path, &header)?
         };
+        // The journal is ours now, so nobody else writes here.
+        atomic::remove_leftovers(&folder);
         if let Some(endpoint) = &run.parts.endpoint {
             endpoint.client().add_before(spent.calls, spent.usd);
         }
@@ -309,8 +311,11 @@ impl Run {
         self.manifest(session, rows.len())?.write(&self.folder)?;
         let path = self.folder.join(JOURNAL_FILE);
         drop(journal);
-        std::fs::remove_file(&path).map_err(|e| Error::io("remove", &path, e))?;
-        Ok(self.folder)
+        match std::fs::remove_file(&path) {
+            // Somebody who opened the finished run took it away first.
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(Error::io("remove", &path, e)),
+            _ => Ok(self.folder),
+        }
     }
 
     /// Its own counters, and those of the client, which counts for every run that shares it.

@@ -6,6 +6,7 @@
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::{Error, Result};
 
@@ -42,13 +43,27 @@ fn create_and_fill<T>(temporary: &Path, path: &Path, fill: impl FnOnce(&File) ->
     Ok(out)
 }
 
-/// `.<name>.tmp` beside the file: the rename must not cross a file system.
+/// `.<name>.<pid>-<n>.tmp` beside the file: the rename must not cross a file system, and two writers of one file must not share it.
 fn temporary_name(path: &Path) -> Result<PathBuf> {
     let name = path
         .file_name()
         .ok_or_else(|| Error::request(format!("{} is not the name of a file", path.display())))?
         .to_string_lossy();
-    Ok(path.with_file_name(format!(".{name}.tmp")))
+    static WRITTEN: AtomicU64 = AtomicU64::new(0);
+    let n = WRITTEN.fetch_add(1, Ordering::Relaxed);
+    Ok(path.with_file_name(format!(".{name}.{}-{n}.tmp", std::process::id())))
+}
+
+/// Removes what writers that were killed left in `folder`. Nobody else may be writing there.
+pub fn remove_leftovers(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if name.starts_with('.') && name.ends_with(".tmp") {
+            // A leftover does no harm, so neither does failing to remove it.
+            let _ = fs::remove_file(entry.path());
+        }
+    }
 }
 
 /// Makes the rename itself durable.

@@ -47,8 +47,9 @@ impl Run {
 pub fn read_rows<R: Row>(path: &Path) -> Result<Vec<R>> {
     let file = File::open(path).map_err(|e| Error::io("read", path, e))?;
     let invalid = |e: &dyn std::error::Error| {
-        Error::request(format!("{} is not a readable Parquet file: {e}", path.display()))
-            .with_hint("the file may be cut; run the stream again with --resume")
+        Error::request(format!("{} is not a readable Parquet file: {e}", path.display())).with_hint(
+            "the file may be cut; remove the run's folder and run it again (a sweep: --rerun all --only RUN-ID)",
+        )
     };
     let builder = ParquetRecordBatchReaderBuilder::try_new(file).map_err(|e| invalid(&e))?;
     let version = builder.schema().metadata().get(VERSION_KEY).map(String::as_str);
@@ -130,7 +131,7 @@ pub fn read_run(folder: &Path, partial: bool) -> Result<Run> {
     if !complete && !partial {
         let out = folder.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
         return Err(Error::request(format!("the run in {} is not finished", folder.display())).with_hint(format!(
-            "finish it with `livingrag run {} --out {} --resume`; `livingrag report --partial` takes what is there as it is",
+            "finish it with `livingrag run {} --out {} --resume`",
             folder.join("plan.toml").display(),
             out.display()
         )));
@@ -287,7 +288,7 @@ mod tests {
         fs::remove_file(folder.join(MANIFEST_FILE)).unwrap();
         let error = read_run(&folder, false).unwrap_err();
         assert!(error.to_string().ends_with("is not finished"), "{error}");
-        assert!(error.hint().unwrap().contains("--partial"));
+        assert!(error.hint().unwrap().contains("--resume"));
         assert_eq!(read_run(&folder, true).unwrap().rows.len(), 3);
 
         let mut running = Manifest { run_id: "a".into(), ..fixture::manifest("living", 9) };

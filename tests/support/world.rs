@@ -276,7 +276,8 @@ pub fn replay_into(out: &Path, session: &Session, configs: &[RunConfig]) -> Vec<
 /// The folder of a real dataset; `None`, with a word, where there is none.
 #[allow(clippy::print_stderr)]
 pub fn real(name: &str) -> Option<PathBuf> {
-    let shared = std::env::var_os("LIVINGRAG_SHARED").map_or_else(|| "../shared".into(), PathBuf::from);
+    let shared =
+        std::env::var_os("LIVINGRAG_SHARED").map_or_else(|| super::repository().join("../shared"), PathBuf::from);
     let folder = shared.join("data").join(name);
     if !folder.is_dir() {
         eprintln!("skipped: no ../shared");
