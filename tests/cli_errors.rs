@@ -137,6 +137,13 @@ fn too_many_threads() {
 }
 
 #[test]
+fn a_key_that_changes_nothing_in_retrieval() {
+    let sandbox = Sandbox::new();
+    let args = ["retrieve", "--index", "i", "--out", "o.parquet", "--set", "index.adjacent_passages=none"];
+    assert_snapshot!(sandbox.run(&args));
+}
+
+#[test]
 fn help_of_every_command() {
     let sandbox = Sandbox::new();
     assert_snapshot!("help", sandbox.run(&["--help"]));

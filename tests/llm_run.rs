@@ -224,6 +224,18 @@ fn a_key_that_is_refused_refuses_the_run() {
     assert!(!lab.sandbox.files().iter().any(|name| name.ends_with("plan.toml")), "{:?}", lab.sandbox.files());
 }
 
+/// Nothing listens: one sentence, no run folder, and not a call for every question.
+#[test]
+fn an_endpoint_that_is_not_there_refuses_the_run() {
+    let lab = Lab::new(|seen| ok(&answer(seen)));
+    let sets = ["method=linear", "generate.base_url=http://127.0.0.1:9/v1", "generate.max_tries=1"];
+    let (code, log) = lab.fails("out", &sets, &[]);
+    assert!(code == 1 && log.contains("the endpoint of test-model gives no answer: "), "{code}\n{log}");
+    assert!(lab.server.arrived() == 0);
+    let left = std::fs::read_dir(lab.sandbox.path().join("out")).unwrap().map(|e| e.unwrap().file_name());
+    assert_eq!(left.collect::<Vec<_>>(), ["indexes"]);
+}
+
 #[test]
 fn a_dry_run_quotes_and_asks_nothing() {
     let lab = Lab::new(|seen| ok(&answer(seen)));

@@ -5,10 +5,10 @@
 use std::sync::Arc;
 
 use super::{Global, output};
-use crate::Result;
 use crate::llm::Endpoint;
 use crate::replay::quote::{Planned, rehearse};
 use crate::replay::{Run, Session};
+use crate::{Error, Result};
 
 /// Quotes the runs and, unless only a quote is wanted, probes each endpoint that will be asked anything new. What a probe found is
 /// noted in its runs.
@@ -35,6 +35,11 @@ pub fn prepare(session: &Session, runs: &mut [Run], only_quote: bool, global: &G
         for (model, probe) in found {
             let text = format!("probe of {model}: {probe}");
             output::note(global.quiet, &text);
+            if let Some(error) = &probe.answer.error {
+                return Err(Error::work(format!("the endpoint of {model} gives no answer: {}", error.text)).with_hint(
+                    "see that the server runs and that generate.base_url is its address; generate.probe_tokens = 0 leaves the probe out",
+                ));
+            }
             for warning in probe.warnings() {
                 output::warning(&format!("{model}: {warning}"));
             }
