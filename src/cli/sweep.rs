@@ -110,7 +110,7 @@ pub fn sweep(args: &SweepArgs, global: &Global) -> Result<()> {
     for (i, entry) in entries.iter().enumerate() {
         if entries[..i].iter().any(|e| e.run_id == entry.run_id) {
             return Err(Error::request(format!("the sweep holds the run {} twice", entry.run_id))
-                .with_hint("two of its datasets are the same data; name it once"));
+                .with_hint("two of its datasets are the same data, or it varies a key that changes no row (threads, block, paths); name it once"));
         }
     }
     let sweep = SweepManifest::new(&plan.name, shard, entries);
