@@ -332,6 +332,8 @@ impl Run {
         let with_store = config.method.has_store();
         let timings = config.replay.timings;
         let simulated = self.parts.simulated;
+        // What happened on the way, for example a record torn by a kill, is left out with the times: files are then equal byte for byte.
+        let notes = if timings { &self.notes } else { &self.parts.notes };
         Ok(Manifest {
             schema_version: SCHEMA_VERSION,
             run_id: self.plan.run_id.clone(),
@@ -387,14 +389,7 @@ impl Run {
             },
             // How many calls were new depends on what the cache held; where times are switched off it is left out with them.
             counters: if timings { self.all_counters() } else { BTreeMap::new() },
-            notes: meta
-                .notes
-                .iter()
-                .chain(&self.parts.facts)
-                .chain(&self.notes)
-                .chain(&backend.note)
-                .cloned()
-                .collect(),
+            notes: meta.notes.iter().chain(&self.parts.facts).chain(notes).chain(&backend.note).cloned().collect(),
             started_unix: timings.then_some(self.started_unix),
             finished_unix: timings.then(now_unix),
         })
