@@ -2,13 +2,15 @@
 //!
 //! The folders are the pipeline; imports go down this list only (see ARCHITECTURE.md):
 //! `cli` → `config` → `report` → `analyse` → `sweep` → `replay` → `trace` → `gates` → `llm` → `generate` → `experience`
-//! → `retrieve` → `index` → `dataset` → `backend` → `math`.
+//! → `retrieve` → `index` → `encode` → `dataset` → `backend` → `math`.
 
 pub mod analyse;
 pub mod backend;
 pub mod cli;
 pub mod config;
 pub mod dataset;
+#[cfg(feature = "encoders")]
+pub mod encode;
 pub mod error;
 pub mod experience;
 pub mod gates;

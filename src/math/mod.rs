@@ -2,6 +2,7 @@
 //!
 //! In and out: numbers, sparse matrices and, for [`tfidf`], words. Nothing here knows questions, files or threads.
 
+pub mod encoder;
 pub mod graph;
 pub mod pagerank;
 pub mod passage_weight;

@@ -1,0 +1,191 @@
+//! Linear layer: y = act(x·Wᵀ + b).
+//!
+//! In: x `[T, in]`, weight `[out, in]` as in safetensors, bias `[out]`. Out: y `[T, out]`.
+
+use std::sync::Arc;
+
+use candle_core::{CpuStorage, CustomOp1, DType, Device, Layout, Shape, Tensor};
+use rayon::prelude::*;
+
+use super::{Activation, Precision, failed, misfit, slice};
+use crate::Result;
+
+/// A linear layer with its weights where and how they are multiplied fastest.
+#[derive(Debug, Clone)]
+pub struct Linear {
+    inputs: usize,
+    outputs: usize,
+    weights: Weights,
+}
+
+#[derive(Debug, Clone)]
+enum Weights {
+    /// For the CPU.
+    Host(Arc<HostWeights>),
+    /// `[in, out]` and `[out]` on another device, in the type that is multiplied there.
+    Device { transposed: Tensor, bias: Tensor },
+}
+
+/// Weight `[out, in]` and bias `[out]`.
+#[derive(Debug)]
+struct HostWeights {
+    weight: Vec<f32>,
+    bias: Vec<f32>,
+    precision: Precision,
+}
+
+impl Linear {
+    /// From weight `[out, in]` and bias `[out]`, any floating type.
+    ///
+    /// # Errors
+    /// When the shapes do not fit each other.
+    pub fn new(weight: &Tensor, bias: &Tensor, precision: Precision) -> Result<Self> {
+        Self::fused(&[(weight, bias)], precision)
+    }
+
+    /// Several layers over the same input as one: their outputs side by side, in this order.
+    ///
+    /// # Errors
+    /// When the shapes do not fit each other.
+    pub fn fused(parts: &[(&Tensor, &Tensor)], precision: Precision) -> Result<Self> {
+        let mut weights = Vec::with_capacity(parts.len());
+        let mut biases = Vec::with_capacity(parts.len());
+        let mut inputs = None;
+        for (weight, bias) in parts {
+            let (out, input) = weight
+                .dims2()
+                .map_err(|_| misfit("linear layer", format_args!("a weight has the shape {:?}", weight.dims())))?;
+            if bias.dims() != [out] || inputs.is_some_and(|n| n != input) || input == 0 || out == 0 {
+                let shapes = format!("weight {:?} does not fit bias {:?}", weight.dims(), bias.dims());
+                return Err(misfit("linear layer", shapes));
+            }
+            inputs = Some(input);
+            weights.push((*weight).clone());
+            biases.push((*bias).clone());
+        }
+        let Some(inputs) = inputs else { return Err(misfit("linear layer", "there is no weight")) };
+        let fail = || failed("linear layer");
+        let weight = if weights.len() == 1 { weights.remove(0) } else { Tensor::cat(&weights, 0).map_err(fail())? };
+        let bias = if biases.len() == 1 { biases.remove(0) } else { Tensor::cat(&biases, 0).map_err(fail())? };
+        let outputs = weight.dims()[0];
+        let weights = if let Device::Cpu = weight.device() {
+            let numbers =
+                |t: &Tensor| t.to_dtype(DType::F32)?.flatten_all()?.to_vec1::<f32>().map(|v| rounded(v, precision));
+            let weight = numbers(&weight).map_err(fail())?;
+            let bias = bias.to_dtype(DType::F32).and_then(|b| b.to_vec1::<f32>()).map_err(fail())?;
+            Weights::Host(Arc::new(HostWeights { weight, bias, precision }))
+        } else {
+            let dtype = if precision == Precision::Bf16 { DType::BF16 } else { DType::F32 };
+            let transposed = weight.to_dtype(dtype).and_then(|w| w.t()?.contiguous()).map_err(fail())?;
+            Weights::Device { transposed, bias: bias.to_dtype(DType::F32).map_err(fail())? }
+        };
+        Ok(Self { inputs, outputs, weights })
+    }
+
+    /// Numbers a row takes.
+    pub fn inputs(&self) -> usize {
+        self.inputs
+    }
+
+    /// Numbers a row gives.
+    pub fn outputs(&self) -> usize {
+        self.outputs
+    }
+
+    /// act(x·Wᵀ + b) for rows x `[T, in]`: `[T, out]`.
+    ///
+    /// # Errors
+    /// When rows have another length, or the device fails.
+    pub fn forward(&self, x: &Tensor, act: Activation) -> Result<Tensor> {
+        if x.rank() != 2 || x.dims()[1] != self.inputs {
+            return Err(misfit("linear layer", format_args!("takes [T, {}], not {:?}", self.inputs, x.dims())));
+        }
+        match &self.weights {
+            Weights::Host(weights) => {
+                let op = LinearOp { weights: Arc::clone(weights), inputs: self.inputs, outputs: self.outputs, act };
+                x.contiguous().and_then(|x| x.apply_op1_no_bwd(&op)).map_err(failed("linear layer"))
+            }
+            Weights::Device { transposed, bias } => {
+                let y = || {
+                    let y = x.to_dtype(transposed.dtype())?.matmul(transposed)?.to_dtype(DType::F32)?;
+                    let y = y.broadcast_add(bias)?;
+                    if act == Activation::Gelu { y.gelu_erf() } else { Ok(y) }
+                };
+                y().map_err(failed("linear layer"))
+            }
+        }
+    }
+}
+
+/// To the nearest number of the precision.
+fn rounded(mut values: Vec<f32>, precision: Precision) -> Vec<f32> {
+    if precision == Precision::Bf16 {
+        values.iter_mut().for_each(|v| *v = bf16(*v));
+    }
+    values
+}
+
+/// The nearest bfloat16, ties to even.
+fn bf16(x: f32) -> f32 {
+    let bits = x.to_bits();
+    f32::from_bits(bits.wrapping_add(0x7fff + (bits >> 16 & 1)) & 0xffff_0000)
+}
+
+/// x · Φ(x).
+fn gelu(x: f32) -> f32 {
+    candle_core::cpu::erf::erf_f32(x / std::f32::consts::SQRT_2).mul_add(0.5, 0.5) * x
+}
+
+struct LinearOp {
+    weights: Arc<HostWeights>,
+    inputs: usize,
+    outputs: usize,
+    act: Activation,
+}
+
+impl CustomOp1 for LinearOp {
+    fn name(&self) -> &'static str {
+        "linear"
+    }
+
+    fn cpu_fwd(&self, storage: &CpuStorage, layout: &Layout) -> candle_core::Result<(CpuStorage, Shape)> {
+        let x = slice(storage, layout)?;
+        let rows = layout.dims()[0];
+        let mut y = vec![0f32; rows * self.outputs];
+        y.par_chunks_mut(self.outputs).zip(x.par_chunks(self.inputs)).for_each(|(y, x)| {
+            let x = rounded(x.to_vec(), self.weights.precision);
+            let weights = self.weights.weight.chunks_exact(self.inputs).zip(&self.weights.bias);
+            for (y, (weight, bias)) in y.iter_mut().zip(weights) {
+                let sum = x.iter().zip(weight).fold(0f32, |sum, (a, b)| a.mul_add(*b, sum)) + bias;
+                *y = if self.act == Activation::Gelu { gelu(sum) } else { sum };
+            }
+        });
+        Ok((CpuStorage::F32(y), Shape::from((rows, self.outputs))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn by_hand() {
+        let tensor = |v: &[f32], shape: (usize, usize)| Tensor::from_slice(v, shape, &Device::Cpu).unwrap();
+        let bias = |v: &[f32]| Tensor::new(v, &Device::Cpu).unwrap();
+        let first = (tensor(&[1.0, 2.0, 3.0, 4.0], (2, 2)), bias(&[0.5, -0.5]));
+        let second = (tensor(&[-1.0, 1.0], (1, 2)), bias(&[0.0]));
+        let parts = [(&first.0, &first.1), (&second.0, &second.1)];
+        let layer = Linear::fused(&parts, Precision::F32).unwrap();
+        assert_eq!((layer.inputs(), layer.outputs()), (2, 3));
+        let x = tensor(&[1.0, -1.0, 0.0, 2.0], (2, 2));
+        let y = layer.forward(&x, Activation::None).unwrap().to_vec2::<f32>().unwrap();
+        assert_eq!(y, [[-0.5, -1.5, -2.0], [4.5, 7.5, 2.0]]);
+        // x·Φ(x) of -0.5, -1.5, -2.0: Φ = 0.308538, 0.066807, 0.022750.
+        let y = layer.forward(&x, Activation::Gelu).unwrap().to_vec2::<f32>().unwrap();
+        for (found, expected) in y[0].iter().zip([-0.154_269, -0.100_211, -0.045_500]) {
+            assert!((found - expected).abs() < 2e-6, "{found} is not {expected}");
+        }
+        assert!(layer.forward(&tensor(&[1.0], (1, 1)), Activation::None).is_err());
+        assert!(Linear::new(&first.0, &second.1, Precision::F32).is_err());
+    }
+}

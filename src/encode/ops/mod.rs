@@ -1,0 +1,55 @@
+//! The operations that encoders are made of: linear layer, layer normalisation, self-attention over packed texts.
+//!
+//! In: hidden states `[T, H]` of all texts of a batch, one row a token, no padding, and [`Segments`] that say where each text starts.
+//! Out: hidden states. Every element of an output has one fixed order of sums, so a token's row depends neither on the other texts of
+//! its batch nor on the number of threads. Products may be of lower precision ([`Precision`]); sums, scores, softmax and norms are `f32`.
+
+mod attention;
+mod linear;
+mod norm;
+mod segments;
+
+pub use attention::{DisentangledTables, PositionBias, attention};
+pub use linear::Linear;
+pub use norm::LayerNorm;
+pub use segments::Segments;
+
+use candle_core::{CpuStorage, Layout};
+
+use crate::Error;
+
+/// What follows a linear layer's sum.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Activation {
+    /// Nothing.
+    None,
+    /// x · Φ(x), with the error function rather than its tanh approximation.
+    Gelu,
+}
+
+/// In which precision a linear layer multiplies; it adds in `f32` always.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Precision {
+    /// Single precision.
+    F32,
+    /// Weights and inputs rounded to bfloat16.
+    Bf16,
+}
+
+/// An error of candle within an operation of ours.
+fn failed(operation: &'static str) -> impl FnOnce(candle_core::Error) -> Error {
+    move |source| Error::work(format!("{operation} failed")).with_source(source)
+}
+
+/// Shapes that do not fit each other: the weights are of another model than the configuration.
+fn misfit(operation: &str, what: impl std::fmt::Display) -> Error {
+    Error::request(format!("{operation}: {what}")).with_hint("config.json and the weights must be of the same model")
+}
+
+/// The numbers of a contiguous `f32` tensor on the CPU.
+fn slice<'a>(storage: &'a CpuStorage, layout: &Layout) -> candle_core::Result<&'a [f32]> {
+    match (storage, layout.contiguous_offsets()) {
+        (CpuStorage::F32(data), Some((start, end))) => Ok(&data[start..end]),
+        _ => candle_core::bail!("needs contiguous f32 numbers, not {:?}", layout.shape()),
+    }
+}

@@ -1,0 +1,154 @@
+//! Layer normalisation: y = γ·(x - mean)/sqrt(var + ε) + β over each row, with the residual added first.
+//!
+//! In: rows `[T, H]`, γ and β `[H]`. Out: rows `[T, H]`.
+
+use candle_core::{CpuStorage, CustomOp1, CustomOp2, DType, Layout, Shape, Tensor};
+use rayon::prelude::*;
+
+use super::{failed, misfit, slice};
+use crate::Result;
+
+/// Layer normalisation over the last dimension.
+#[derive(Debug, Clone)]
+pub struct LayerNorm {
+    gamma: Tensor,
+    beta: Tensor,
+    host: Option<(Vec<f32>, Vec<f32>)>,
+    eps: f32,
+}
+
+impl LayerNorm {
+    /// From γ and β `[H]`, any floating type.
+    ///
+    /// # Errors
+    /// When their shapes differ.
+    pub fn new(gamma: &Tensor, beta: &Tensor, eps: f32) -> Result<Self> {
+        if gamma.rank() != 1 || gamma.dims() != beta.dims() || gamma.elem_count() == 0 {
+            let shapes = format!("weight {:?} does not fit bias {:?}", gamma.dims(), beta.dims());
+            return Err(misfit("layer normalisation", shapes));
+        }
+        let plain = |t: &Tensor| t.to_dtype(DType::F32)?.contiguous();
+        let gamma = plain(gamma).map_err(failed("layer normalisation"))?;
+        let beta = plain(beta).map_err(failed("layer normalisation"))?;
+        let host = if gamma.device().is_cpu() {
+            let numbers = |t: &Tensor| t.to_vec1::<f32>().map_err(failed("layer normalisation"));
+            Some((numbers(&gamma)?, numbers(&beta)?))
+        } else {
+            None
+        };
+        Ok(Self { gamma, beta, host, eps })
+    }
+
+    /// The normalised rows of x `[T, H]`.
+    ///
+    /// # Errors
+    /// When rows have another length, or the device fails.
+    pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        self.check(x)?;
+        let y =
+            if self.host.is_some() { x.contiguous().and_then(|x| x.apply_op1_no_bwd(self)) } else { self.composed(x) };
+        y.map_err(failed("layer normalisation"))
+    }
+
+    /// The normalised rows of x + residual, both `[T, H]`.
+    ///
+    /// # Errors
+    /// When rows have another length, the shapes differ, or the device fails.
+    pub fn forward_residual(&self, x: &Tensor, residual: &Tensor) -> Result<Tensor> {
+        self.check(x)?;
+        if x.dims() != residual.dims() {
+            let shapes = format!("{:?} does not fit the residual {:?}", x.dims(), residual.dims());
+            return Err(misfit("layer normalisation", shapes));
+        }
+        let y = || match self.host {
+            Some(_) => x.contiguous()?.apply_op2_no_bwd(&residual.contiguous()?, self),
+            None => self.composed(&x.add(residual)?),
+        };
+        y().map_err(failed("layer normalisation"))
+    }
+
+    /// From candle's operations, for devices.
+    fn composed(&self, x: &Tensor) -> candle_core::Result<Tensor> {
+        let x = x.to_dtype(DType::F32)?;
+        let x = x.broadcast_sub(&x.mean_keepdim(1)?)?;
+        let deviation = (x.sqr()?.mean_keepdim(1)? + f64::from(self.eps))?.sqrt()?;
+        x.broadcast_div(&deviation)?.broadcast_mul(&self.gamma)?.broadcast_add(&self.beta)
+    }
+
+    fn check(&self, x: &Tensor) -> Result<()> {
+        if x.rank() == 2 && x.dims()[1] == self.gamma.elem_count() {
+            return Ok(());
+        }
+        let shapes = format!("takes [T, {}], not {:?}", self.gamma.elem_count(), x.dims());
+        Err(misfit("layer normalisation", shapes))
+    }
+
+    fn host_rows(&self, x: &[f32], residual: Option<&[f32]>) -> candle_core::Result<Vec<f32>> {
+        let Some((gamma, beta)) = &self.host else { candle_core::bail!("the weights are on another device") };
+        let width = gamma.len();
+        let mut y = vec![0f32; x.len()];
+        y.par_chunks_mut(width).enumerate().for_each(|(t, y)| {
+            y.copy_from_slice(&x[t * width..(t + 1) * width]);
+            if let Some(residual) = residual {
+                y.iter_mut().zip(&residual[t * width..]).for_each(|(y, r)| *y += r);
+            }
+            let n = width as f32;
+            let mean = y.iter().sum::<f32>() / n;
+            y.iter_mut().for_each(|y| *y -= mean);
+            let variance = y.iter().fold(0f32, |sum, y| y.mul_add(*y, sum)) / n;
+            let scale = (variance + self.eps).sqrt().recip();
+            for (y, (gamma, beta)) in y.iter_mut().zip(gamma.iter().zip(beta)) {
+                *y = (*y * scale).mul_add(*gamma, *beta);
+            }
+        });
+        Ok(y)
+    }
+}
+
+impl CustomOp1 for LayerNorm {
+    fn name(&self) -> &'static str {
+        "layer-norm"
+    }
+
+    fn cpu_fwd(&self, storage: &CpuStorage, layout: &Layout) -> candle_core::Result<(CpuStorage, Shape)> {
+        let y = self.host_rows(slice(storage, layout)?, None)?;
+        Ok((CpuStorage::F32(y), layout.shape().clone()))
+    }
+}
+
+impl CustomOp2 for LayerNorm {
+    fn name(&self) -> &'static str {
+        "layer-norm-residual"
+    }
+
+    fn cpu_fwd(
+        &self,
+        s1: &CpuStorage,
+        l1: &Layout,
+        s2: &CpuStorage,
+        l2: &Layout,
+    ) -> candle_core::Result<(CpuStorage, Shape)> {
+        let y = self.host_rows(slice(s1, l1)?, Some(slice(s2, l2)?))?;
+        Ok((CpuStorage::F32(y), l1.shape().clone()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use candle_core::Device;
+
+    use super::*;
+
+    #[test]
+    fn by_hand_and_as_composed() {
+        let tensor = |v: &[f32]| Tensor::new(v, &Device::Cpu).unwrap();
+        let norm = LayerNorm::new(&tensor(&[1.0, 2.0]), &tensor(&[0.5, -1.0]), 0.0).unwrap();
+        let x = tensor(&[1.0, 3.0, -4.0, 0.0]).reshape((2, 2)).unwrap();
+        let y = norm.forward(&x).unwrap().flatten_all().unwrap().to_vec1::<f32>().unwrap();
+        assert_eq!(y, [-0.5, 1.0, -0.5, 1.0]);
+        let y = norm.forward_residual(&x, &x).unwrap().flatten_all().unwrap().to_vec1::<f32>().unwrap();
+        assert_eq!(y, [-0.5, 1.0, -0.5, 1.0]);
+        assert_eq!(norm.composed(&x).unwrap().flatten_all().unwrap().to_vec1::<f32>().unwrap(), y);
+        assert!(norm.forward(&tensor(&[1.0])).is_err());
+    }
+}
