@@ -63,7 +63,7 @@ impl Batch {
     }
 
     fn link(&self, corpus: &dyn Corpus) -> Vec<Vec<(u32, f64)>> {
-        let links = corpus.link(&self.entity_vectors);
+        let links = corpus.link(&self.entity_vectors).unwrap();
         let seeds = |rows: &Vec<usize>| rows.iter().filter_map(|&r| links[r]).map(|(e, c)| (e, f64::from(c))).collect();
         self.entity_rows.iter().map(seeds).collect()
     }
@@ -76,19 +76,19 @@ fn propagation_queries<'a>(seeds: &'a [Vec<(u32, f64)>], vectors: &[&'a [f32]]) 
 fn retrieve(index: &Index, backend: &dyn Backend, corpus: &dyn Corpus, batch: &Batch) -> Vec<Vec<(u32, f64)>> {
     let vectors = batch.vectors(index);
     let seeds = batch.link(corpus);
-    let similarities = corpus.passage_similarities(&vectors);
-    let propagated = corpus.propagate(Form::Bfs, PARAMS, &propagation_queries(&seeds, &vectors));
+    let similarities = corpus.passage_similarities(&vectors).unwrap();
+    let propagated = corpus.propagate(Form::Bfs, PARAMS, &propagation_queries(&seeds, &vectors)).unwrap();
     let weight_queries: Vec<PassageWeightQuery> = similarities
         .iter()
         .zip(&propagated)
         .map(|(s, p)| PassageWeightQuery { similarities: s, active: &p.active })
         .collect();
-    let weights = corpus.passage_weights(PASSAGE_RATIO, 0.05, &weight_queries);
+    let weights = corpus.passage_weights(PASSAGE_RATIO, 0.05, &weight_queries).unwrap();
     let resets: Vec<Reset> =
         propagated.iter().zip(&weights).map(|(p, w)| Reset { entities: &p.weights, passages: w }).collect();
-    let ranks = corpus.pagerank(0.5, &resets);
+    let ranks = corpus.pagerank(0.5, &resets).unwrap();
     let views: Vec<&[f32]> = ranks.iter().zip(&similarities).map(|(r, s)| r.as_deref().unwrap_or(s)).collect();
-    backend.top_k(&views, 20)
+    backend.top_k(&views, 20).unwrap()
 }
 
 fn bench_retrieval(c: &mut Criterion) {
@@ -108,21 +108,21 @@ fn bench_retrieval(c: &mut Criterion) {
         group.bench_function("whole", |b| b.iter(|| black_box(retrieve(&index, &*backend, &*corpus, next()))));
         group.bench_function("link", |b| b.iter(|| black_box(next().link(&*corpus))));
         group.bench_function("passage similarities", |b| {
-            b.iter(|| black_box(corpus.passage_similarities(&next().vectors(&index))));
+            b.iter(|| black_box(corpus.passage_similarities(&next().vectors(&index)).unwrap()));
         });
         let prepared: Vec<_> = batches
             .iter()
             .map(|batch| {
                 let vectors = batch.vectors(&index);
                 let seeds = batch.link(&*corpus);
-                let similarities = corpus.passage_similarities(&vectors);
-                let propagated = corpus.propagate(Form::Bfs, PARAMS, &propagation_queries(&seeds, &vectors));
+                let similarities = corpus.passage_similarities(&vectors).unwrap();
+                let propagated = corpus.propagate(Form::Bfs, PARAMS, &propagation_queries(&seeds, &vectors)).unwrap();
                 let queries: Vec<PassageWeightQuery> = similarities
                     .iter()
                     .zip(&propagated)
                     .map(|(s, p)| PassageWeightQuery { similarities: s, active: &p.active })
                     .collect();
-                let weights = corpus.passage_weights(PASSAGE_RATIO, 0.05, &queries);
+                let weights = corpus.passage_weights(PASSAGE_RATIO, 0.05, &queries).unwrap();
                 (seeds, similarities, propagated, weights)
             })
             .collect();
@@ -135,7 +135,9 @@ fn bench_retrieval(c: &mut Criterion) {
             group.bench_function(name, |b| {
                 b.iter(|| {
                     let (batch, (seeds, ..)) = next();
-                    black_box(corpus.propagate(form, PARAMS, &propagation_queries(seeds, &batch.vectors(&index))))
+                    black_box(
+                        corpus.propagate(form, PARAMS, &propagation_queries(seeds, &batch.vectors(&index))).unwrap(),
+                    )
                 });
             });
         }
@@ -147,7 +149,7 @@ fn bench_retrieval(c: &mut Criterion) {
                     .zip(propagated)
                     .map(|(s, p)| PassageWeightQuery { similarities: s, active: &p.active })
                     .collect();
-                black_box(corpus.passage_weights(PASSAGE_RATIO, 0.05, &queries))
+                black_box(corpus.passage_weights(PASSAGE_RATIO, 0.05, &queries).unwrap())
             });
         });
         group.bench_function("pagerank", |b| {
@@ -155,7 +157,7 @@ fn bench_retrieval(c: &mut Criterion) {
                 let (_, (_, _, propagated, weights)) = next();
                 let resets: Vec<Reset> =
                     propagated.iter().zip(weights).map(|(p, w)| Reset { entities: &p.weights, passages: w }).collect();
-                black_box(corpus.pagerank(0.5, &resets))
+                black_box(corpus.pagerank(0.5, &resets).unwrap())
             });
         });
         group.finish();
@@ -204,7 +206,7 @@ fn bench_store_scan(c: &mut Criterion) {
                 .collect();
             group.throughput(Throughput::Elements(size as u64)).sample_size(30);
             group.bench_function(BenchmarkId::new(format!("batch-{size}"), n), |b| {
-                b.iter(|| black_box(backend.store_scan(&store as &dyn ActivationStore, &batch)));
+                b.iter(|| black_box(backend.store_scan(&store as &dyn ActivationStore, &batch).unwrap()));
             });
         }
     }

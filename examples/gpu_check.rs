@@ -198,7 +198,7 @@ fn pagerank(gpu: &DeviceBackend<CudaDevice>, cpu: &dyn Backend, copy: f64, quick
             .collect();
         for batch in [1, 64, 256, 1024] {
             let resets: Vec<Reset> = columns[..batch].iter().map(|(e, p)| Reset { entities: e, passages: p }).collect();
-            let timed = Timed::of(gpu.device(), || drop(corpus.pagerank(DAMPING, &resets)));
+            let timed = Timed::of(gpu.device(), || drop(corpus.pagerank(DAMPING, &resets).unwrap()));
             // Blocks of columns; every look at the residual after the first comes with four sweeps more.
             let blocks = timed.launches("pagerank_mass_f64").max(1);
             let looks = timed.launches("pagerank_totals_f64");
@@ -209,7 +209,8 @@ fn pagerank(gpu: &DeviceBackend<CudaDevice>, cpu: &dyn Backend, copy: f64, quick
             let fixed = 8.0 * entries * blocks as f64 + 12.0 * nodes as f64 * lanes;
             let least = passes * (fixed + 4.0 * nodes as f64 * lanes);
             let most = passes * (fixed + 4.0 * entries * lanes);
-            let on_cpu = (nodes * batch <= CPU_STATE).then(|| wall_ms(|| drop(beside.pagerank(DAMPING, &resets))));
+            let on_cpu =
+                (nodes * batch <= CPU_STATE).then(|| wall_ms(|| drop(beside.pagerank(DAMPING, &resets).unwrap())));
             rows.push(row(
                 "pagerank",
                 json!({"nodes": nodes, "edges": data.graph.n_edges()}),
@@ -238,8 +239,8 @@ fn propagation(gpu: &DeviceBackend<CudaDevice>, cpu: &dyn Backend, copy: f64, qu
         for batch in [1, 64, 256] {
             let queries: Vec<PropagationQuery> =
                 (0..batch).map(|q| PropagationQuery { seeds: &seeds[q], question: questions.row(q) }).collect();
-            let timed = Timed::of(gpu.device(), || drop(corpus.propagate(form, params, &queries)));
-            let on_cpu = wall_ms(|| drop(beside.propagate(form, params, &queries)));
+            let timed = Timed::of(gpu.device(), || drop(corpus.propagate(form, params, &queries).unwrap()));
+            let on_cpu = wall_ms(|| drop(beside.propagate(form, params, &queries).unwrap()));
             let (e, s) = (entities as f64, data.graph.n_sentences() as f64);
             let state = if form == Form::Bfs { 28.0 } else { 36.0 };
             let bytes = batch as f64 * ((state + 28.0) * e + 8.0 * s) + 4.0 * 768.0 * s * (batch as f64 / 64.0).ceil();
@@ -303,8 +304,8 @@ fn scans(gpu: &DeviceBackend<CudaDevice>, cpu: &dyn Backend, copy: f64, quick: b
                 k: 5,
             })
             .collect();
-        let timed = Timed::of(gpu.device(), || drop(gpu.store_scan(&store, &queries)));
-        let on_cpu = wall_ms(|| drop(cpu.store_scan(&store, &queries)));
+        let timed = Timed::of(gpu.device(), || drop(gpu.store_scan(&store, &queries).unwrap()));
+        let on_cpu = wall_ms(|| drop(cpu.store_scan(&store, &queries).unwrap()));
         let seen: usize = activations.iter().flat_map(|a| &a.ids).map(|&e| store.postings[e as usize].len()).sum();
         let bytes = 12.0 * seen as f64 + 24.0 * (stored * batch) as f64;
         rows.push(row("store scan", json!({"experiences": stored}), batch, &timed, bytes, bytes, copy, Some(on_cpu)));

@@ -252,7 +252,7 @@ fn pagerank_agrees_with_igraph() {
             let corpus = backend.load(data).unwrap();
             let entities: Vec<(u32, f64)> = (0..case.n_entities).map(|e| (e as u32, case.reset[e])).collect();
             let passages: Vec<f32> = case.reset[case.n_entities..].iter().map(|&v| v as f32).collect();
-            let found = corpus.pagerank(case.damping, &[Reset { entities: &entities, passages: &passages }]);
+            let found = corpus.pagerank(case.damping, &[Reset { entities: &entities, passages: &passages }]).unwrap();
             let found = found[0].as_ref().unwrap();
             let l1: f64 =
                 found.iter().zip(&case.expected[case.n_entities..]).map(|(&a, b)| (f64::from(a) - b).abs()).sum();
@@ -269,9 +269,9 @@ fn bad_resets_are_told_and_leave_their_neighbours_alone() {
         let good = Reset { entities: &[(0, 0.7)], passages: &[0.1, 0.0, f32::NAN] };
         let zero = Reset { entities: &[], passages: &[0.0; 3] };
         let bad = Reset { entities: &[(0, f64::NAN)], passages: &[-1.0, f32::NAN, 0.0] };
-        let batch = corpus.pagerank(0.5, &[zero, good, bad]);
+        let batch = corpus.pagerank(0.5, &[zero, good, bad]).unwrap();
         assert_eq!((&batch[0], &batch[2]), (&None, &None));
-        assert_eq!(batch[1], corpus.pagerank(0.5, &[good])[0]);
+        assert_eq!(batch[1], corpus.pagerank(0.5, &[good]).unwrap()[0]);
         assert!(batch[1].is_some());
     }
 }
@@ -280,7 +280,7 @@ fn bad_resets_are_told_and_leave_their_neighbours_alone() {
 #[test]
 fn equal_scores_rank_by_id() {
     for backend in backends() {
-        assert_eq!(backend.top_k(&[&[0.5; 5]], 2), vec![vec![(0, 0.5), (1, 0.5)]]);
+        assert_eq!(backend.top_k(&[&[0.5; 5]], 2).unwrap(), vec![vec![(0, 0.5), (1, 0.5)]]);
     }
 }
 
@@ -290,7 +290,7 @@ fn linking_takes_the_highest_cosine_and_the_lowest_id() {
     data.entities = Matrix::new(2, vec![1.0, 0.0, 0.6, 0.8, 0.6, 0.8, 0.0, 1.0]);
     for backend in backends() {
         let corpus = backend.load(Arc::new(data.clone())).unwrap();
-        let links = corpus.link(&Matrix::new(2, vec![0.6, 0.8, 0.0, 1.0]));
+        let links = corpus.link(&Matrix::new(2, vec![0.6, 0.8, 0.0, 1.0])).unwrap();
         assert_eq!(links.iter().map(|l| l.unwrap().0).collect::<Vec<_>>(), [1, 3]);
     }
 }
@@ -319,9 +319,9 @@ proptest! {
             .map(|(q, s)| PropagationQuery { seeds: s, question: q.row(0) }).collect();
         for backend in backends() {
             let corpus = backend.load(Arc::clone(&data)).unwrap();
-            let similarities = corpus.passage_similarities(&questions.iter().map(|q| q.row(0)).collect::<Vec<_>>());
+            let similarities = corpus.passage_similarities(&questions.iter().map(|q| q.row(0)).collect::<Vec<_>>()).unwrap();
             for form in [Form::Bfs, Form::Matrix] {
-                let found = corpus.propagate(form, params, &queries);
+                let found = corpus.propagate(form, params, &queries).unwrap();
                 for (query, found) in queries.iter().zip(&found) {
                     let sim = |s: u32| livingrag::math::similarity::dot(data.sentences.row(s as usize), query.question);
                     let reference = match form {
@@ -329,11 +329,11 @@ proptest! {
                         Form::Matrix => propagate_matrix(&data.graph, query.seeds, &sim, params),
                     };
                     prop_assert!(close(&reference, found), "{form:?}\n{reference:?}\n{found:?}");
-                    prop_assert_eq!(found, &corpus.propagate(form, params, &[*query])[0]);
+                    prop_assert_eq!(found, &corpus.propagate(form, params, &[*query]).unwrap()[0]);
                 }
                 let weight_queries: Vec<PassageWeightQuery> = similarities.iter().zip(&found)
                     .map(|(s, p)| PassageWeightQuery { similarities: s, active: &p.active }).collect();
-                let weights = corpus.passage_weights(1.5, 0.05, &weight_queries);
+                let weights = corpus.passage_weights(1.5, 0.05, &weight_queries).unwrap();
                 for ((query, weights), found) in weight_queries.iter().zip(&weights).zip(&found) {
                     let dpr = min_max_normalize(&query.similarities.iter().map(|&s| f64::from(s)).collect::<Vec<_>>());
                     let bonus = entity_bonus(&found.active, &data.occurrences, shape.passages);
@@ -345,7 +345,7 @@ proptest! {
                 }
                 let resets: Vec<Reset> = found.iter().zip(&weights)
                     .map(|(p, w)| Reset { entities: &p.weights, passages: w }).collect();
-                let ranks = corpus.pagerank(0.5, &resets);
+                let ranks = corpus.pagerank(0.5, &resets).unwrap();
                 for (reset, rank) in resets.iter().zip(&ranks) {
                     let mut full = vec![0.0; data.graph.n_nodes()];
                     for &(e, w) in reset.entities {
@@ -363,7 +363,7 @@ proptest! {
                             prop_assert!(l1 <= PPR_L1, "{l1:e}");
                         }
                     }
-                    prop_assert_eq!(&corpus.pagerank(0.5, &[*reset])[0], rank, "a column depends on its neighbours");
+                    prop_assert_eq!(&corpus.pagerank(0.5, &[*reset]).unwrap()[0], rank, "a column depends on its neighbours");
                 }
             }
         }
@@ -397,7 +397,7 @@ proptest! {
             .map(|x| dual_channel_similarity(alpha, f64::from(cos_query[x]), cosine(&activation, &maps[x]))).collect();
         let store = Maps(maps, postings);
         for backend in backends() {
-            let found = &backend.store_scan(&store, &[query])[0];
+            let found = &backend.store_scan(&store, &[query]).unwrap()[0];
             let mut order: Vec<(u32, f64)> = scores.iter().enumerate().map(|(i, &s)| (i as u32, s)).collect();
             order.sort_by(|&a, &b| by_score_then_id(a, b));
             prop_assert_eq!(found.top.len(), k.min(visible));
@@ -422,8 +422,9 @@ fn a_passage_without_bonus_keeps_its_dense_part() {
     for backend in backends() {
         let corpus = backend.load(Arc::new(data.clone())).unwrap();
         let active = [Active { entity: 0, score: 1.0, tier: 1 }];
-        let weights =
-            corpus.passage_weights(2.0, 0.05, &[PassageWeightQuery { similarities: &[1.0, 0.5], active: &active }]);
+        let weights = corpus
+            .passage_weights(2.0, 0.05, &[PassageWeightQuery { similarities: &[1.0, 0.5], active: &active }])
+            .unwrap();
         assert!((weights[0][0] - 0.1).abs() < 1e-7);
         assert!((f64::from(weights[0][1]) - 0.05 * (1.0 + 2f64.ln()).ln()).abs() < 1e-7);
     }

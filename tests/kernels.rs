@@ -126,7 +126,7 @@ fn pagerank_with_long_rows_and_split_batches() {
             let Some(backend) = backend(seed, free) else { return };
             let corpus = backend.load(Arc::clone(&data)).unwrap();
             assert_eq!(corpus.plan().unwrap().contains(" 4 columns in PageRank"), seed == 2, "{:?}", corpus.plan());
-            let found = corpus.pagerank(damping, &batch);
+            let found = corpus.pagerank(damping, &batch).unwrap();
             for ((reset, scores), q) in batch.iter().zip(&found).zip(0..) {
                 assert_eq!(scores.is_none(), q == 4);
                 let Some(scores) = scores else { continue };
@@ -169,7 +169,7 @@ fn pagerank_mass_is_1() {
     let mut n = Numbers::new(3);
     let weights: Vec<f32> = (0..200).map(|_| n.unit() as f32).collect();
     let corpus = backend.load(Arc::new(data)).unwrap();
-    let scores = corpus.pagerank(0.5, &[Reset { entities: &[], passages: &weights }]);
+    let scores = corpus.pagerank(0.5, &[Reset { entities: &[], passages: &weights }]).unwrap();
     let mass: f64 = scores[0].as_ref().unwrap().iter().map(|&v| f64::from(v)).sum();
     assert!((mass - 1.0).abs() <= 1e-6, "{mass}");
 }
@@ -189,10 +189,11 @@ fn propagation_and_weights_over_several_tiles() {
         let Some(backend) = backend(seed, free) else { return };
         let corpus = backend.load(Arc::clone(&data)).unwrap();
         assert_eq!(corpus.plan().unwrap().contains(" 3 queries in propagation"), seed == 2, "{:?}", corpus.plan());
-        let similarities = corpus.passage_similarities(&questions.iter().map(|q| q.row(0)).collect::<Vec<_>>());
+        let similarities =
+            corpus.passage_similarities(&questions.iter().map(|q| q.row(0)).collect::<Vec<_>>()).unwrap();
         let mut all = Vec::new();
         for form in [Form::Bfs, Form::Matrix] {
-            let found = corpus.propagate(form, params, &batch);
+            let found = corpus.propagate(form, params, &batch).unwrap();
             for (query, found) in batch.iter().zip(&found) {
                 let sim = |s: u32| dot(data.sentences.row(s as usize), query.question);
                 let expected = match form {
@@ -213,7 +214,7 @@ fn propagation_and_weights_over_several_tiles() {
             .zip(&all[0])
             .map(|(s, p)| PassageWeightQuery { similarities: s, active: &p.active })
             .collect();
-        let weights = corpus.passage_weights(1.5, 0.05, &queries);
+        let weights = corpus.passage_weights(1.5, 0.05, &queries).unwrap();
         for ((query, weights), found) in queries.iter().zip(&weights).zip(&all[0]) {
             let dpr = min_max_normalize(&query.similarities.iter().map(|&s| f64::from(s)).collect::<Vec<_>>());
             let bonus = entity_bonus(&found.active, &data.occurrences, 1300);
@@ -236,10 +237,10 @@ fn top_k_over_several_tiles() {
     (scores[17], scores[4100], scores[3000], scores[3001]) = (f32::NAN, f32::NAN, -0.0, f32::NEG_INFINITY);
     for k in [1, 20] {
         let expected = top_k(scores.iter().map(|&s| f64::from(s)), k);
-        assert_eq!(backend.top_k(&[&scores, &scores[..10]], k)[0], expected);
+        assert_eq!(backend.top_k(&[&scores, &scores[..10]], k).unwrap()[0], expected);
     }
     let short = &scores[..2100];
-    let found = backend.top_k(&[short], 2099);
+    let found = backend.top_k(&[short], 2099).unwrap();
     let expected = top_k(short.iter().map(|&s| f64::from(s)), 2099);
     assert!(found[0].iter().zip(&expected).all(|(a, b)| a.0 == b.0 && a.1.to_bits() == b.1.to_bits()));
 }
@@ -250,7 +251,7 @@ fn products_of_long_vectors() {
     let Some(backend) = backend(6, PLENTY) else { return };
     let mut n = Numbers::new(13);
     let (rows, queries) = (n.vectors(70, 200), n.vectors(66, 200));
-    let found = backend.similarities(&rows, &queries);
+    let found = backend.similarities(&rows, &queries).unwrap();
     for q in 0..66 {
         for r in 0..70 {
             let expected = dot(rows.row(r), queries.row(q));
@@ -303,7 +304,7 @@ fn scans_over_several_tiles() {
     let mut first = None;
     for seed in [1, 2] {
         let Some(backend) = backend(seed, PLENTY) else { return };
-        let found = backend.store_scan(&store, &batch);
+        let found = backend.store_scan(&store, &batch).unwrap();
         for (query, found) in batch.iter().zip(&found) {
             let score = |x: usize| {
                 dual_channel_similarity(

@@ -110,7 +110,7 @@ fn retrieval_agrees_with_the_reference_run() {
         for form in [Propagation::Bfs, Propagation::Matrix] {
             config.retrieve.propagation = form;
             let name = format!("{}-{settings}", form.as_str());
-            let rows = export::rows(&prepared, &config.retrieve, |_| {});
+            let rows = export::rows(&prepared, &config.retrieve, |_| {}).unwrap();
             writer::write_rows(&Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.parquet")), &rows).unwrap();
             let text = std::fs::read_to_string(folder.join(format!("reference/{name}.jsonl"))).unwrap();
             let gold: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();

@@ -121,7 +121,7 @@ fn index_and_retrieval_agree_with_the_reference() {
                 config = RunConfig::load(&repository().join("configs/presets/hotpotqa.toml"), &[]).unwrap();
             }
             config.retrieve.propagation = propagation;
-            let rows = export::rows(&session.prepared, &config.retrieve, |_| ());
+            let rows = export::rows(&session.prepared, &config.retrieve, |_| ()).unwrap();
             let reference = lines(&folder.join(format!("reference/{form}-{set}.jsonl")));
             assert_eq!(rows.len(), reference.len());
             for (i, (row, reference)) in rows.iter().zip(&reference).enumerate() {

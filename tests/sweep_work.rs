@@ -45,33 +45,38 @@ impl Backend for Watched<dyn Backend> {
     fn load(&self, data: Arc<RetrievalData>) -> Result<Box<dyn Corpus>> {
         Ok(Box::new(Watched(Arc::clone(&self.0), self.1.load(data)?)))
     }
-    fn similarities(&self, rows: &Matrix, queries: &Matrix) -> Vec<f32> {
+    fn similarities(&self, rows: &Matrix, queries: &Matrix) -> Result<Vec<f32>> {
         self.1.similarities(rows, queries)
     }
-    fn store_scan(&self, store: &dyn ActivationStore, batch: &[ScanQuery<'_>]) -> Vec<ScanResult> {
+    fn store_scan(&self, store: &dyn ActivationStore, batch: &[ScanQuery<'_>]) -> Result<Vec<ScanResult>> {
         self.1.store_scan(store, batch)
     }
-    fn top_k(&self, batch: &[&[f32]], k: usize) -> Vec<Vec<(u32, f64)>> {
+    fn top_k(&self, batch: &[&[f32]], k: usize) -> Result<Vec<Vec<(u32, f64)>>> {
         self.1.top_k(batch, k)
     }
 }
 
 impl Corpus for Watched<dyn Corpus> {
-    fn link(&self, queries: &Matrix) -> Vec<Option<(u32, f32)>> {
+    fn link(&self, queries: &Matrix) -> Result<Vec<Option<(u32, f32)>>> {
         self.1.link(queries)
     }
-    fn passage_similarities(&self, queries: &[&[f32]]) -> Vec<Vec<f32>> {
+    fn passage_similarities(&self, queries: &[&[f32]]) -> Result<Vec<Vec<f32>>> {
         queries.iter().for_each(|q| self.0.add(format!("dense {q:?}")));
         self.1.passage_similarities(queries)
     }
-    fn propagate(&self, form: Form, params: PropagationParams, batch: &[PropagationQuery<'_>]) -> Vec<Propagated> {
+    fn propagate(
+        &self,
+        form: Form,
+        params: PropagationParams,
+        batch: &[PropagationQuery<'_>],
+    ) -> Result<Vec<Propagated>> {
         batch.iter().for_each(|q| self.0.add(format!("propagate {:?} {:?}", q.seeds, q.question)));
         self.1.propagate(form, params, batch)
     }
-    fn passage_weights(&self, ratio: f64, weight: f64, batch: &[PassageWeightQuery<'_>]) -> Vec<Vec<f32>> {
+    fn passage_weights(&self, ratio: f64, weight: f64, batch: &[PassageWeightQuery<'_>]) -> Result<Vec<Vec<f32>>> {
         self.1.passage_weights(ratio, weight, batch)
     }
-    fn pagerank(&self, damping: f64, batch: &[Reset<'_>]) -> Vec<Option<Vec<f32>>> {
+    fn pagerank(&self, damping: f64, batch: &[Reset<'_>]) -> Result<Vec<Option<Vec<f32>>>> {
         batch.iter().for_each(|r| self.0.add(format!("column {:?} {:?}", r.entities, r.passages)));
         self.1.pagerank(damping, batch)
     }

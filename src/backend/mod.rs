@@ -153,6 +153,14 @@ pub struct ScanResult {
     pub scaffold: Option<(u32, f64)>,
 }
 
+/// What a device that fails in mid-work ends it with: which operation it was, and how to go on.
+pub(crate) fn failed_in(operation: &str, backend: &str, error: Error) -> Error {
+    Error::work(format!("the {backend} backend failed in {operation}")).with_source(error).with_hint(
+        "what was committed is kept: go on with --resume once the device answers, or with backend.kind = \"cpu\" where the run was begun \
+         with \"auto\"",
+    )
+}
+
 /// A place where arithmetic runs.
 pub trait Backend: Send + Sync {
     /// What it is.
@@ -163,11 +171,20 @@ pub trait Backend: Send + Sync {
     /// When they do not fit or do not agree in shape.
     fn load(&self, data: Arc<RetrievalData>) -> Result<Box<dyn Corpus>>;
     /// Inner products of every row of `queries` with every row of `rows`: `[queries, rows]`, row-major.
-    fn similarities(&self, rows: &Matrix, queries: &Matrix) -> Vec<f32>;
+    ///
+    /// # Errors
+    /// When the device fails.
+    fn similarities(&self, rows: &Matrix, queries: &Matrix) -> Result<Vec<f32>>;
     /// Scores a batch of queries against one store, equations 7, 12, 13 and 17.
-    fn store_scan(&self, store: &dyn ActivationStore, batch: &[ScanQuery<'_>]) -> Vec<ScanResult>;
+    ///
+    /// # Errors
+    /// When the device fails.
+    fn store_scan(&self, store: &dyn ActivationStore, batch: &[ScanQuery<'_>]) -> Result<Vec<ScanResult>>;
     /// The k best of each row of scores, by (score desc, id asc).
-    fn top_k(&self, batch: &[&[f32]], k: usize) -> Vec<Vec<(u32, f64)>>;
+    ///
+    /// # Errors
+    /// When the device fails.
+    fn top_k(&self, batch: &[&[f32]], k: usize) -> Result<Vec<Vec<(u32, f64)>>>;
 }
 
 /// One index on a backend.
@@ -177,20 +194,40 @@ pub trait Corpus: Send + Sync {
         None
     }
     /// For each row of `queries` the entity of highest cosine (ties: lowest id) and that cosine; `None` without entities.
-    fn link(&self, queries: &Matrix) -> Vec<Option<(u32, f32)>>;
+    ///
+    /// # Errors
+    /// When the device fails.
+    fn link(&self, queries: &Matrix) -> Result<Vec<Option<(u32, f32)>>>;
     /// Cosines of each query with every passage: one `[n_passages]` a query.
-    fn passage_similarities(&self, queries: &[&[f32]]) -> Vec<Vec<f32>>;
+    ///
+    /// # Errors
+    /// When the device fails.
+    fn passage_similarities(&self, queries: &[&[f32]]) -> Result<Vec<Vec<f32>>>;
     /// Entity propagation, spec 2.3.
-    fn propagate(&self, form: Form, params: PropagationParams, batch: &[PropagationQuery<'_>]) -> Vec<Propagated>;
+    ///
+    /// # Errors
+    /// When the device fails.
+    fn propagate(
+        &self,
+        form: Form,
+        params: PropagationParams,
+        batch: &[PropagationQuery<'_>],
+    ) -> Result<Vec<Propagated>>;
     /// Passage weights of the reset vector, spec 2.4: one `[n_passages]` a query; NaN and negatives are 0.
+    ///
+    /// # Errors
+    /// When the device fails.
     fn passage_weights(
         &self,
         passage_ratio: f64,
         passage_node_weight: f64,
         batch: &[PassageWeightQuery<'_>],
-    ) -> Vec<Vec<f32>>;
+    ) -> Result<Vec<Vec<f32>>>;
     /// Personalised PageRank: scores of the passages, of a vector that sums to 1 over all nodes; `None` for a zero reset.
-    fn pagerank(&self, damping: f64, batch: &[Reset<'_>]) -> Vec<Option<Vec<f32>>>;
+    ///
+    /// # Errors
+    /// When the device fails.
+    fn pagerank(&self, damping: f64, batch: &[Reset<'_>]) -> Result<Vec<Option<Vec<f32>>>>;
 }
 
 /// Opens the backend a configuration asks for. `auto` takes CUDA where it was built in and a device answers, else the CPU, and the

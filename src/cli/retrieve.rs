@@ -86,7 +86,7 @@ pub fn retrieve(args: &RetrieveArgs, global: &Global) -> Result<()> {
     }
     let n = prepared.index.questions.len();
     let bar = Progress::new("retrieve", n as u64, global.quiet);
-    let rows = export::rows(&prepared, &config.retrieve, |done| bar.set(done as u64));
+    let rows = export::rows(&prepared, &config.retrieve, |done| bar.set(done as u64))?;
     bar.finish();
     let took = started.elapsed();
     if ranked_alike(&rows, prepared.index.meta.counts.passages) {

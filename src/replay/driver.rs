@@ -36,14 +36,20 @@ pub struct Failure {
 
 /// Computes the next block of every run that is neither finished nor failed; a run that fails does not stop the others. `None` when
 /// there is nothing left to do.
-pub fn advance_each(session: &Session, runs: &mut [Run]) -> Option<(Advanced, Vec<Failure>)> {
-    let blocks: Vec<Vec<Step>> =
-        runs.par_iter().enumerate().map(|(place, run)| match_block(session, run, place, run.next_block())).collect();
+///
+/// # Errors
+/// When the backend fails, which concerns every run: none of them commits the block.
+pub fn advance_each(session: &Session, runs: &mut [Run]) -> Result<Option<(Advanced, Vec<Failure>)>> {
+    let blocks: Vec<Vec<Step>> = runs
+        .par_iter()
+        .enumerate()
+        .map(|(place, run)| match_block(session, run, place, run.next_block()))
+        .collect::<Result<_>>()?;
     let mut steps: Vec<Step> = blocks.into_iter().flatten().collect();
     if steps.is_empty() {
-        return None;
+        return Ok(None);
     }
-    let retrievals = retrieve(session, runs, &mut steps);
+    let retrievals = retrieve(session, runs, &mut steps)?;
     if let Some(first) = steps.first() {
         // Work shared by all runs is counted where the block's first query belongs.
         runs[first.run].count("fused_retrievals", retrievals);
@@ -70,7 +76,14 @@ pub fn advance_each(session: &Session, runs: &mut [Run]) -> Option<(Advanced, Ve
         runs[a.step.run].count("requests", 1);
         runs[a.step.run].charge();
     }
-    failures.extend(write_back(session, runs, answered));
+    match write_back(session, runs, answered) {
+        Ok(more) => failures.extend(more),
+        Err(error) => {
+            // Answers were paid for.
+            runs.iter_mut().for_each(|run| drop(run.journal_spent()));
+            return Err(error);
+        }
+    }
     for failure in &failures {
         runs[failure.run].fail();
     }
@@ -79,15 +92,16 @@ pub fn advance_each(session: &Session, runs: &mut [Run]) -> Option<(Advanced, Ve
             session.shared.release(question);
         }
     }
-    Some((Advanced { done: runs.iter().map(Run::done).sum(), total: runs.iter().map(Run::total).sum() }, failures))
+    let advanced = Advanced { done: runs.iter().map(Run::done).sum(), total: runs.iter().map(Run::total).sum() };
+    Ok(Some((advanced, failures)))
 }
 
 /// Computes the next block of every unfinished run. `None` when all are finished.
 ///
 /// # Errors
-/// A reader or scorer that cannot go on, or a disk that refuses; what was committed before stays in the journals.
+/// A reader, scorer or backend that cannot go on, or a disk that refuses; what was committed before stays in the journals.
 pub fn advance(session: &Session, runs: &mut [Run]) -> Result<Option<Advanced>> {
-    match advance_each(session, runs) {
+    match advance_each(session, runs)? {
         Some((advanced, failures)) => match failures.into_iter().next() {
             Some(failure) => Err(failure.error),
             None => Ok(Some(advanced)),

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::Result;
 use crate::backend::{Hit, ScanQuery};
 use crate::config::{Method, RetrieveConfig};
 use crate::experience::fuse::{confidence_weights, fuse_activation, seed_order};
@@ -43,7 +44,10 @@ pub fn share(started: Instant, queries: usize) -> u64 {
 }
 
 /// The next block of one run, matched against its store and fused.
-pub fn match_block(session: &Session, run: &Run, place: usize, block: &[usize]) -> Vec<Step> {
+///
+/// # Errors
+/// When the backend fails.
+pub fn match_block(session: &Session, run: &Run, place: usize, block: &[usize]) -> Result<Vec<Step>> {
     let started = Instant::now();
     let config = &run.plan.config;
     let store = &run.store;
@@ -67,7 +71,7 @@ pub fn match_block(session: &Session, run: &Run, place: usize, block: &[usize]) 
         })
         .collect();
     if !config.method.has_store() {
-        return steps;
+        return Ok(steps);
     }
     let bases = &session.prepared.bases;
     let wants_scaffold = config.method != Method::NoScaffold;
@@ -98,7 +102,7 @@ pub fn match_block(session: &Session, run: &Run, place: usize, block: &[usize]) 
             k: config.experience.top_k as usize,
         })
         .collect();
-    let found = session.prepared.backend.store_scan(store, &queries);
+    let found = session.prepared.backend.store_scan(store, &queries)?;
     session.shared.count(|work| work.store_scans += queries.len() as u64);
     drop(queries);
     for (step, found) in steps.iter_mut().zip(found) {
@@ -121,7 +125,7 @@ pub fn match_block(session: &Session, run: &Run, place: usize, block: &[usize]) 
     for step in &mut steps {
         step.retrieval_us = each;
     }
-    steps
+    Ok(steps)
 }
 
 /// A retrieval still to be computed: the question and its seeds in order.
@@ -142,9 +146,11 @@ fn job_key(settings: &str, question: usize, seeds: &[(u32, f64)]) -> Key {
 }
 
 /// Retrieves for all steps of all runs: equal work is done once, now or in an earlier block, and what no store touched comes from
-/// the session. Returns how many
-/// graph retrievals were computed.
-pub fn retrieve(session: &Session, runs: &[Run], steps: &mut [Step]) -> u64 {
+/// the session. Returns how many graph retrievals were computed.
+///
+/// # Errors
+/// When the backend fails.
+pub fn retrieve(session: &Session, runs: &[Run], steps: &mut [Step]) -> Result<u64> {
     let mut computed = 0;
     let mut by_settings: BTreeMap<String, (RetrieveConfig, Vec<usize>)> = BTreeMap::new();
     for (i, step) in steps.iter().enumerate() {
@@ -158,8 +164,8 @@ pub fn retrieve(session: &Session, runs: &[Run], steps: &mut [Step]) -> u64 {
             members.iter().partition(|&&i| runs[of(i).run].plan.config.method == Method::Vanilla);
         let (fused, linear): (Vec<usize>, Vec<usize>) = graph.iter().partition(|&&i| of(i).fused.is_some());
         let questions = |list: &[usize]| list.iter().map(|&i| of(i).question).collect::<Vec<_>>();
-        let dense = session.vanilla(&config, &questions(&vanilla));
-        let base = session.linear(&config, &questions(&linear));
+        let dense = session.vanilla(&config, &questions(&vanilla))?;
+        let base = session.linear(&config, &questions(&linear))?;
 
         let settings = key(&config);
         let mut known: BTreeMap<Key, Arc<Retrieved>> = BTreeMap::new();
@@ -176,7 +182,7 @@ pub fn retrieve(session: &Session, runs: &[Run], steps: &mut [Step]) -> u64 {
                 continue;
             }
             // Fusion may leave the seeds as they were, for example with beta = 0.
-            let same = if order == *own { session.linear(&config, &[step.question]).pop() } else { None };
+            let same = if order == *own { session.linear(&config, &[step.question])?.pop() } else { None };
             match same.or_else(|| session.shared.retrievals.get(step.question, &key)) {
                 Some(retrieved) => {
                     known.insert(key, retrieved);
@@ -190,7 +196,7 @@ pub fn retrieve(session: &Session, runs: &[Run], steps: &mut [Step]) -> u64 {
         let batch: Vec<GraphQuery<'_>> =
             jobs.iter().map(|job| GraphQuery { question: job.question, seeds: &job.seeds }).collect();
         computed += batch.len() as u64;
-        for (job, retrieved) in jobs.iter().zip(session.prepared.graph(&config, &batch)) {
+        for (job, retrieved) in jobs.iter().zip(session.prepared.graph(&config, &batch)?) {
             known.insert(job.key, session.shared.retrievals.put(job.question, job.key, retrieved));
         }
         let seeded = graph.iter().filter(|&&i| !session.prepared.bases[of(i).question].seeds.is_empty()).count();
@@ -208,5 +214,5 @@ pub fn retrieve(session: &Session, runs: &[Run], steps: &mut [Step]) -> u64 {
             steps[i].retrieval_us += each;
         }
     }
-    computed
+    Ok(computed)
 }

@@ -171,7 +171,7 @@ impl Run {
     fn start(session: &Session, plan: RunPlan, parts: Parts, folder: PathBuf) -> Result<Self> {
         let template_similarity = session.template_similarity(plan.config.experience.template_similarity)?;
         let questions = order(session, &plan.config)?;
-        let stream = session.stream(&questions, &plan.config.retrieve);
+        let stream = session.stream(&questions, &plan.config.retrieve)?;
         Ok(Self {
             folder,
             stream,

@@ -88,7 +88,7 @@ impl Session {
     /// Prepares a dataset.
     ///
     /// # Errors
-    /// When index and dataset do not belong together, or the backend cannot take the index.
+    /// When index and dataset do not belong together, or the backend cannot take the index or fails.
     pub fn new(dataset: Dataset, index: Arc<Index>, backend: Arc<dyn Backend>) -> Result<Self> {
         if index.questions.len() != dataset.questions.len() || index.meta.counts.passages != dataset.passages.len() {
             return Err(Error::request(format!(
@@ -152,26 +152,35 @@ impl Session {
     }
 
     /// LinearRAG's result of each question, computed once per configuration.
-    pub fn linear(&self, config: &RetrieveConfig, questions: &[usize]) -> Vec<Arc<Retrieved>> {
+    ///
+    /// # Errors
+    /// When the backend fails.
+    pub fn linear(&self, config: &RetrieveConfig, questions: &[usize]) -> Result<Vec<Arc<Retrieved>>> {
         let base = self.base(config);
         fill(&base.linear, questions, |missing| self.prepared.linear(config, missing))
     }
 
     /// Dense ranking of each question, computed once per configuration.
-    pub fn vanilla(&self, config: &RetrieveConfig, questions: &[usize]) -> Vec<Arc<Retrieved>> {
+    ///
+    /// # Errors
+    /// When the backend fails.
+    pub fn vanilla(&self, config: &RetrieveConfig, questions: &[usize]) -> Result<Vec<Arc<Retrieved>>> {
         let base = self.base(config);
         fill(&base.vanilla, questions, |missing| self.prepared.vanilla(config, missing))
     }
 
     /// The stream of these questions in this order, with its opportunities under `linear` (section 3.1).
-    pub fn stream(&self, questions: &[usize], config: &RetrieveConfig) -> Arc<Stream> {
+    ///
+    /// # Errors
+    /// When the backend fails.
+    pub fn stream(&self, questions: &[usize], config: &RetrieveConfig) -> Result<Arc<Stream>> {
         let name = format!("{config:?} {questions:?}");
         if let Some(known) = self.streams.lock().unwrap_or_else(PoisonError::into_inner).get(&name) {
-            return Arc::clone(known);
+            return Ok(Arc::clone(known));
         }
         let documents: Vec<&str> = questions.iter().map(|&q| self.templates[q].as_str()).collect();
         let tfidf = TfidfModel::fit(&documents);
-        let linear = self.linear(config, questions);
+        let linear = self.linear(config, questions)?;
         let traits: Vec<Traits> =
             questions.iter().zip(&linear).map(|(&q, r)| self.traits(q, r, config.top_k as usize)).collect();
         let views: Vec<&Traits> = traits.iter().collect();
@@ -182,7 +191,7 @@ impl Session {
         }
         let stream = Arc::new(Stream { questions: questions.to_vec(), opportunities, tfidf, place });
         let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(streams.entry(name).or_insert(stream))
+        Ok(Arc::clone(streams.entry(name).or_insert(stream)))
     }
 
     /// What reuse opportunities compare. Seeds are graph entities; in a graph without entities, distinct question entity strings.
@@ -268,16 +277,16 @@ impl Session {
 fn fill(
     kept: &[OnceLock<Arc<Retrieved>>],
     questions: &[usize],
-    compute: impl FnOnce(&[usize]) -> Vec<Retrieved>,
-) -> Vec<Arc<Retrieved>> {
+    compute: impl FnOnce(&[usize]) -> Result<Vec<Retrieved>>,
+) -> Result<Vec<Arc<Retrieved>>> {
     let mut missing: Vec<usize> = questions.iter().copied().filter(|&q| kept[q].get().is_none()).collect();
     missing.sort_unstable();
     missing.dedup();
     if !missing.is_empty() {
-        for (&q, found) in missing.iter().zip(compute(&missing)) {
+        for (&q, found) in missing.iter().zip(compute(&missing)?) {
             // Another thread may have set the same result first.
             let _ = kept[q].set(Arc::new(found));
         }
     }
-    questions.iter().map(|&q| kept[q].get().map(Arc::clone).unwrap_or_default()).collect()
+    Ok(questions.iter().map(|&q| kept[q].get().map(Arc::clone).unwrap_or_default()).collect())
 }

@@ -10,7 +10,6 @@ use std::time::Instant;
 
 use rayon::prelude::*;
 
-use crate::Error;
 use crate::backend::{Hit, ScanQuery};
 use crate::config::{ActivationScale, Method};
 use crate::experience::fuse::new_above_threshold;
@@ -31,6 +30,7 @@ use crate::replay::matching::share;
 use crate::replay::run::Run;
 use crate::replay::session::Session;
 use crate::trace::row::{ActivationCell, ClaimCell, ExperienceRow, MatchCell, PassageCell, SeedCell, TraceRow};
+use crate::{Error, Result};
 
 /// What is known of one candidate before commits.
 struct Prospect {
@@ -58,7 +58,7 @@ fn gated(method: Method) -> bool {
 }
 
 /// Scans novelty for the members of one run and prepares the claims of those that are novel.
-fn novelty(session: &Session, run: &Run, answered: &[Answered]) -> Vec<Prospect> {
+fn novelty(session: &Session, run: &Run, answered: &[Answered]) -> Result<Vec<Prospect>> {
     let started = Instant::now();
     let config = &run.plan.config;
     let cosines: Vec<Vec<f32>> = answered
@@ -80,24 +80,24 @@ fn novelty(session: &Session, run: &Run, answered: &[Answered]) -> Vec<Prospect>
             k: 1,
         })
         .collect();
-    let scans = session.prepared.backend.store_scan(&run.store, &queries);
+    let scans = session.prepared.backend.store_scan(&run.store, &queries)?;
     session.shared.count(|work| work.store_scans += queries.len() as u64);
     let novelty_us = share(started, answered.len());
-    answered
-        .iter()
-        .zip(scans)
-        .map(|(a, scan)| {
-            let nearest = scan.top.first().copied();
-            let novel = is_novel(novelty_score(nearest.map(|h| h.score)), &thresholds(run));
-            let candidate = (novel && has_answer(a)).then(|| a.claimed(session, run));
-            Prospect { nearest, candidate, grounded: None, novelty_us, grounding_us: 0 }
-        })
-        .collect()
+    let prospects = answered.iter().zip(scans).map(|(a, scan)| {
+        let nearest = scan.top.first().copied();
+        let novel = is_novel(novelty_score(nearest.map(|h| h.score)), &thresholds(run));
+        let candidate = (novel && has_answer(a)).then(|| a.claimed(session, run));
+        Prospect { nearest, candidate, grounded: None, novelty_us, grounding_us: 0 }
+    });
+    Ok(prospects.collect())
 }
 
 /// Gates and commits a block of all runs; appends its records to the journals. A run that cannot be written or scored is named with its
 /// error and commits nothing.
-pub fn write_back(session: &Session, runs: &mut [Run], answered: Vec<Answered>) -> Vec<Failure> {
+///
+/// # Errors
+/// When the backend fails; then no run commits anything.
+pub fn write_back(session: &Session, runs: &mut [Run], answered: Vec<Answered>) -> Result<Vec<Failure>> {
     let mut by_run: Vec<Vec<Answered>> = runs.iter().map(|_| Vec::new()).collect();
     for a in answered {
         by_run[a.step.run].push(a);
@@ -105,8 +105,11 @@ pub fn write_back(session: &Session, runs: &mut [Run], answered: Vec<Answered>) 
     let mut prospects: Vec<Vec<Prospect>> = runs
         .par_iter()
         .zip(&by_run)
-        .map(|(run, members)| if gated(run.plan.config.method) { novelty(session, run, members) } else { Vec::new() })
-        .collect();
+        .map(|(run, members)| match gated(run.plan.config.method) {
+            true => novelty(session, run, members),
+            false => Ok(Vec::new()),
+        })
+        .collect::<Result<_>>()?;
     let mut failures = ground(session, runs, &mut prospects);
     for failure in &failures {
         by_run[failure.run].clear();
@@ -132,7 +135,7 @@ pub fn write_back(session: &Session, runs: &mut [Run], answered: Vec<Answered>) 
         })
         .collect();
     failures.extend(written.into_iter().flatten());
-    failures
+    Ok(failures)
 }
 
 /// One batch of grounding a scorer; equal candidates, of any run and now or before, are scored once.

@@ -2,6 +2,7 @@
 //!
 //! In: [`Prepared`] and settings. Out: one [`RetrieveRow`] a question, in file order.
 
+use crate::Result;
 use crate::config::RetrieveConfig;
 use crate::retrieve::{Prepared, RANK_DEPTH};
 use crate::trace::row::{ActiveCell, PassageCell, RetrieveRow, SeedCell, WeightCell};
@@ -10,13 +11,20 @@ use crate::trace::row::{ActiveCell, PassageCell, RetrieveRow, SeedCell, WeightCe
 const BATCH: usize = 64;
 
 /// Retrieves every question; `each_batch` hears how many are done.
-pub fn rows(prepared: &Prepared, config: &RetrieveConfig, mut each_batch: impl FnMut(usize)) -> Vec<RetrieveRow> {
+///
+/// # Errors
+/// When the backend fails.
+pub fn rows(
+    prepared: &Prepared,
+    config: &RetrieveConfig,
+    mut each_batch: impl FnMut(usize),
+) -> Result<Vec<RetrieveRow>> {
     let index = &prepared.index;
     let name = |entity: u32| index.entities[entity as usize].clone();
     let questions: Vec<usize> = (0..index.questions.len()).collect();
     let mut out = Vec::with_capacity(questions.len());
     for batch in questions.chunks(BATCH) {
-        for (&q, found) in batch.iter().zip(prepared.linear(config, batch)) {
+        for (&q, found) in batch.iter().zip(prepared.linear(config, batch)?) {
             let question = &index.questions[q].question;
             out.push(RetrieveRow {
                 query_id: question.id.clone(),
@@ -49,5 +57,5 @@ pub fn rows(prepared: &Prepared, config: &RetrieveConfig, mut each_batch: impl F
         }
         each_batch(out.len());
     }
-    out
+    Ok(out)
 }

@@ -51,10 +51,10 @@ impl Prepared {
     /// `lengths` are the passages' lengths in characters; empty when no length normalisation is wanted.
     ///
     /// # Errors
-    /// When the backend cannot take the index.
+    /// When the backend cannot take the index, or fails.
     pub fn new(index: Arc<Index>, backend: Arc<dyn Backend>, lengths: Vec<f64>) -> Result<Self> {
         let corpus = backend.load(Arc::clone(&index.data))?;
-        let links = corpus.link(&index.question_entity_vectors);
+        let links = corpus.link(&index.question_entity_vectors)?;
         let bases = index
             .questions
             .iter()
@@ -101,13 +101,14 @@ impl Prepared {
     }
 
     /// Cosines of each question with every passage.
-    fn passage_similarities(&self, questions: &[usize]) -> Vec<Arc<[f32]>> {
+    fn passage_similarities(&self, questions: &[usize]) -> Result<Vec<Arc<[f32]>>> {
         let mut wanted: Vec<usize> = questions.to_vec();
         wanted.sort_unstable();
         wanted.dedup();
         wanted.retain(|&q| self.similarities[q].get().is_none());
         let vectors: Vec<&[f32]> = wanted.iter().map(|&q| self.index.question_vectors.row(q)).collect();
-        let computed: Vec<Arc<[f32]>> = self.corpus.passage_similarities(&vectors).into_iter().map(Arc::from).collect();
+        let computed = self.corpus.passage_similarities(&vectors)?;
+        let computed: Vec<Arc<[f32]>> = computed.into_iter().map(Arc::from).collect();
         let of = |q: usize| -> Arc<[f32]> {
             match (self.similarities[q].get(), wanted.binary_search(&q)) {
                 (Some(kept), _) => Arc::clone(kept),
@@ -122,46 +123,53 @@ impl Prepared {
                 let _ = self.similarities[q].set(Arc::clone(row));
             }
         }
-        out
+        Ok(out)
     }
 
-    fn rank(&self, config: &RetrieveConfig, scores: &[&[f32]]) -> Vec<Vec<(u32, f64)>> {
+    fn rank(&self, config: &RetrieveConfig, scores: &[&[f32]]) -> Result<Vec<Vec<(u32, f64)>>> {
         let depth = RANK_DEPTH.max(config.top_k as usize);
         if config.length_b == 0.0 {
             return self.backend.top_k(scores, depth);
         }
         let average = self.lengths.iter().sum::<f64>() / self.lengths.len().max(1) as f64;
-        scores
-            .iter()
-            .map(|row| {
-                let normalized = row
-                    .iter()
-                    .zip(&self.lengths)
-                    .map(|(&s, &l)| normalize_by_length(f64::from(s), l, average, config.length_b));
-                crate::math::rank::top_k(normalized, depth)
-            })
-            .collect()
+        let ranked = scores.iter().map(|row| {
+            let normalized = row
+                .iter()
+                .zip(&self.lengths)
+                .map(|(&s, &l)| normalize_by_length(f64::from(s), l, average, config.length_b));
+            crate::math::rank::top_k(normalized, depth)
+        });
+        Ok(ranked.collect())
     }
 
     /// Dense ranking of each question.
-    pub fn vanilla(&self, config: &RetrieveConfig, questions: &[usize]) -> Vec<Retrieved> {
-        let similarities = self.passage_similarities(questions);
+    ///
+    /// # Errors
+    /// When the backend fails.
+    pub fn vanilla(&self, config: &RetrieveConfig, questions: &[usize]) -> Result<Vec<Retrieved>> {
+        let similarities = self.passage_similarities(questions)?;
         let views: Vec<&[f32]> = similarities.iter().map(|s| &**s).collect();
-        let ranked = self.rank(config, &views);
-        ranked.into_iter().map(|ranking| Retrieved { ranking, ..Retrieved::default() }).collect()
+        let ranked = self.rank(config, &views)?;
+        Ok(ranked.into_iter().map(|ranking| Retrieved { ranking, ..Retrieved::default() }).collect())
     }
 
     /// LinearRAG from the questions' own seeds.
-    pub fn linear(&self, config: &RetrieveConfig, questions: &[usize]) -> Vec<Retrieved> {
+    ///
+    /// # Errors
+    /// When the backend fails.
+    pub fn linear(&self, config: &RetrieveConfig, questions: &[usize]) -> Result<Vec<Retrieved>> {
         let batch: Vec<GraphQuery<'_>> =
             questions.iter().map(|&question| GraphQuery { question, seeds: &self.bases[question].seeds }).collect();
         self.graph(config, &batch)
     }
 
     /// Graph retrieval from given seeds: propagation, passage weights, PageRank, ranking (spec 2.3–2.4).
-    pub fn graph(&self, config: &RetrieveConfig, batch: &[GraphQuery<'_>]) -> Vec<Retrieved> {
+    ///
+    /// # Errors
+    /// When the backend fails.
+    pub fn graph(&self, config: &RetrieveConfig, batch: &[GraphQuery<'_>]) -> Result<Vec<Retrieved>> {
         let questions: Vec<usize> = batch.iter().map(|q| q.question).collect();
-        let similarities = self.passage_similarities(&questions);
+        let similarities = self.passage_similarities(&questions)?;
         let params = PropagationParams {
             max_iterations: config.max_iterations,
             threshold: config.iteration_threshold,
@@ -179,7 +187,7 @@ impl Prepared {
                 question: self.index.question_vectors.row(batch[i].question),
             })
             .collect();
-        let propagated = self.corpus.propagate(form, params, &queries);
+        let propagated = self.corpus.propagate(form, params, &queries)?;
         let weights = self.corpus.passage_weights(
             config.passage_ratio,
             config.passage_node_weight,
@@ -188,10 +196,10 @@ impl Prepared {
                 .zip(&propagated)
                 .map(|(&i, p)| PassageWeightQuery { similarities: &similarities[i], active: &p.active })
                 .collect::<Vec<_>>(),
-        );
+        )?;
         let resets: Vec<Reset<'_>> =
             propagated.iter().zip(&weights).map(|(p, w)| Reset { entities: &p.weights, passages: w }).collect();
-        let ranks = self.corpus.pagerank(config.damping, &resets);
+        let ranks = self.corpus.pagerank(config.damping, &resets)?;
         self.propagations.fetch_add(queries.len() as u64, Ordering::Relaxed);
         self.columns.fetch_add(resets.len() as u64, Ordering::Relaxed);
 
@@ -208,9 +216,9 @@ impl Prepared {
                 None => Some(Fallback::DenseZeroReset),
             };
         }
-        for (row, ranking) in out.iter_mut().zip(self.rank(config, &scores)) {
+        for (row, ranking) in out.iter_mut().zip(self.rank(config, &scores)?) {
             row.ranking = ranking;
         }
-        out
+        Ok(out)
     }
 }

@@ -158,7 +158,7 @@ impl Active {
 /// Does the `selected` runs of a group under `folder`. The work done is returned where any was.
 ///
 /// # Errors
-/// What concerns the whole folder or dataset: a disk that refuses, a backend that cannot take the index.
+/// What concerns the whole folder or dataset: a disk that refuses, a backend that cannot take the index or fails.
 pub fn run_group(
     folder: &Path,
     group: Group,
@@ -280,7 +280,7 @@ fn advance_all(
     loop {
         // A run that was broken off between its last commit and its files has nothing to advance.
         ended += finish(session, &mut active, part, progress, watcher, outcome)?;
-        let Some((_, mut failures)) = advance_each(session, &mut active.runs) else { break };
+        let Some((_, mut failures)) = advance_each(session, &mut active.runs)? else { break };
         failures.sort_by_key(|failure| std::cmp::Reverse(failure.run));
         failures.dedup_by_key(|failure| failure.run);
         for failure in failures {

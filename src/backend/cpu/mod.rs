@@ -77,17 +77,17 @@ impl Backend for Cpu {
         Ok(Box::new(CpuCorpus { pool: Arc::clone(&self.pool), pagerank, entities, data, workspaces: Mutex::default() }))
     }
 
-    fn similarities(&self, rows: &Matrix, queries: &Matrix) -> Vec<f32> {
+    fn similarities(&self, rows: &Matrix, queries: &Matrix) -> Result<Vec<f32>> {
         let views: Vec<&[f32]> = (0..queries.rows()).map(|q| queries.row(q)).collect();
-        self.pool.install(|| dense::products(rows, &views)).concat()
+        Ok(self.pool.install(|| dense::products(rows, &views)).concat())
     }
 
-    fn store_scan(&self, store: &dyn ActivationStore, batch: &[ScanQuery<'_>]) -> Vec<ScanResult> {
-        each(&self.pool, batch, |query| scan::scan(store, query))
+    fn store_scan(&self, store: &dyn ActivationStore, batch: &[ScanQuery<'_>]) -> Result<Vec<ScanResult>> {
+        Ok(each(&self.pool, batch, |query| scan::scan(store, query)))
     }
 
-    fn top_k(&self, batch: &[&[f32]], k: usize) -> Vec<Vec<(u32, f64)>> {
-        each(&self.pool, batch, |scores| crate::math::rank::top_k(scores.iter().map(|&s| f64::from(s)), k))
+    fn top_k(&self, batch: &[&[f32]], k: usize) -> Result<Vec<Vec<(u32, f64)>>> {
+        Ok(each(&self.pool, batch, |scores| crate::math::rank::top_k(scores.iter().map(|&s| f64::from(s)), k)))
     }
 }
 
@@ -113,23 +113,28 @@ impl CpuCorpus {
 }
 
 impl Corpus for CpuCorpus {
-    fn link(&self, queries: &Matrix) -> Vec<Option<(u32, f32)>> {
+    fn link(&self, queries: &Matrix) -> Result<Vec<Option<(u32, f32)>>> {
         let views: Vec<&[f32]> = (0..queries.rows()).map(|q| queries.row(q)).collect();
-        self.pool.install(|| self.entities.nearest(&views))
+        Ok(self.pool.install(|| self.entities.nearest(&views)))
     }
 
-    fn passage_similarities(&self, queries: &[&[f32]]) -> Vec<Vec<f32>> {
-        self.pool.install(|| dense::products(&self.data.passages, queries))
+    fn passage_similarities(&self, queries: &[&[f32]]) -> Result<Vec<Vec<f32>>> {
+        Ok(self.pool.install(|| dense::products(&self.data.passages, queries)))
     }
 
-    fn propagate(&self, form: Form, params: PropagationParams, batch: &[PropagationQuery<'_>]) -> Vec<Propagated> {
+    fn propagate(
+        &self,
+        form: Form,
+        params: PropagationParams,
+        batch: &[PropagationQuery<'_>],
+    ) -> Result<Vec<Propagated>> {
         let data = &self.data;
-        each(&self.pool, batch, |query| {
+        Ok(each(&self.pool, batch, |query| {
             let mut workspace = self.take_workspace();
             let out = workspace.run(form, &data.graph, &data.sentences, params, query);
             self.give_workspace(workspace);
             out
-        })
+        }))
     }
 
     fn passage_weights(
@@ -137,13 +142,13 @@ impl Corpus for CpuCorpus {
         passage_ratio: f64,
         passage_node_weight: f64,
         batch: &[PassageWeightQuery<'_>],
-    ) -> Vec<Vec<f32>> {
-        each(&self.pool, batch, |query| {
+    ) -> Result<Vec<Vec<f32>>> {
+        Ok(each(&self.pool, batch, |query| {
             passage_weight::passage_weights(&self.data, passage_ratio, passage_node_weight, query)
-        })
+        }))
     }
 
-    fn pagerank(&self, damping: f64, batch: &[Reset<'_>]) -> Vec<Option<Vec<f32>>> {
-        self.pool.install(|| self.pagerank.solve(damping, batch))
+    fn pagerank(&self, damping: f64, batch: &[Reset<'_>]) -> Result<Vec<Option<Vec<f32>>>> {
+        Ok(self.pool.install(|| self.pagerank.solve(damping, batch)))
     }
 }

@@ -2,11 +2,11 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::Result;
 use crate::backend::device::corpus::DeviceCorpus;
 use crate::backend::device::{Device, Engine, FuseQuery, dense, fuse, scan};
 use crate::backend::{ActivationStore, Backend, Corpus, Description, Matrix, RetrievalData, ScanQuery, ScanResult};
 use crate::math::sparse::SparseVector;
-use crate::{Error, Result};
 
 /// A backend over one device.
 pub struct DeviceBackend<D: Device> {
@@ -37,13 +37,6 @@ impl<D: Device> DeviceBackend<D> {
     }
 }
 
-/// Ends the work when the device failed: the operations of a backend return numbers and have no way to return an error. Memory is
-/// planned and lists are checked when an index is loaded, so what is left is a device that is broken or was taken away.
-#[allow(clippy::panic)]
-pub(crate) fn or_stop<T>(result: Result<T>) -> T {
-    result.unwrap_or_else(|error: Error| panic!("the device failed in the middle of the work\n{}", error.report()))
-}
-
 impl<D: Device> Backend for DeviceBackend<D> {
     fn description(&self) -> Description {
         Description {
@@ -58,18 +51,18 @@ impl<D: Device> Backend for DeviceBackend<D> {
         Ok(Box::new(DeviceCorpus::new(self.engine.clone(), Arc::clone(&self.turn), data)?))
     }
 
-    fn similarities(&self, rows: &Matrix, queries: &Matrix) -> Vec<f32> {
+    fn similarities(&self, rows: &Matrix, queries: &Matrix) -> Result<Vec<f32>> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        or_stop(dense::similarities(&self.engine, rows, queries))
+        self.engine.during("similarities", dense::similarities(&self.engine, rows, queries))
     }
 
-    fn store_scan(&self, store: &dyn ActivationStore, batch: &[ScanQuery<'_>]) -> Vec<ScanResult> {
+    fn store_scan(&self, store: &dyn ActivationStore, batch: &[ScanQuery<'_>]) -> Result<Vec<ScanResult>> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        or_stop(scan::scan(&self.engine, store, batch))
+        self.engine.during("a store scan", scan::scan(&self.engine, store, batch))
     }
 
-    fn top_k(&self, batch: &[&[f32]], k: usize) -> Vec<Vec<(u32, f64)>> {
+    fn top_k(&self, batch: &[&[f32]], k: usize) -> Result<Vec<Vec<(u32, f64)>>> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        or_stop(dense::top_k(&self.engine, batch, k))
+        self.engine.during("top-k", dense::top_k(&self.engine, batch, k))
     }
 }

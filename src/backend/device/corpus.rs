@@ -3,7 +3,6 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::Result;
-use crate::backend::device::backend::or_stop;
 use crate::backend::device::dense::Rows;
 use crate::backend::device::pagerank::PageRank;
 use crate::backend::device::plan::MemoryPlan;
@@ -51,15 +50,21 @@ impl<D: Device> DeviceCorpus<D> {
     fn turn(&self) -> MutexGuard<'_, ()> {
         self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
 
-/// Runs `step` on parts of the batch.
-fn in_parts<Q, T>(batch: &[Q], most: usize, step: impl Fn(&[Q]) -> Result<Vec<T>>) -> Vec<T> {
-    let mut out = Vec::with_capacity(batch.len());
-    for part in batch.chunks(most) {
-        out.extend(or_stop(step(part)));
+    /// Runs `step` on parts of the batch.
+    fn in_parts<Q, T>(
+        &self,
+        operation: &str,
+        batch: &[Q],
+        most: usize,
+        step: impl Fn(&[Q]) -> Result<Vec<T>>,
+    ) -> Result<Vec<T>> {
+        let mut out = Vec::with_capacity(batch.len());
+        for part in batch.chunks(most) {
+            out.extend(self.engine.during(operation, step(part))?);
+        }
+        Ok(out)
     }
-    out
 }
 
 impl<D: Device> Corpus for DeviceCorpus<D> {
@@ -67,20 +72,29 @@ impl<D: Device> Corpus for DeviceCorpus<D> {
         Some(self.plan.to_string())
     }
 
-    fn link(&self, queries: &Matrix) -> Vec<Option<(u32, f32)>> {
+    fn link(&self, queries: &Matrix) -> Result<Vec<Option<(u32, f32)>>> {
         let _turn = self.turn();
         let views: Vec<&[f32]> = (0..queries.rows()).map(|q| queries.row(q)).collect();
-        in_parts(&views, self.plan.link, |part| self.entities.best(&self.engine, part))
+        self.in_parts("linking", &views, self.plan.link, |part| self.entities.best(&self.engine, part))
     }
 
-    fn passage_similarities(&self, queries: &[&[f32]]) -> Vec<Vec<f32>> {
+    fn passage_similarities(&self, queries: &[&[f32]]) -> Result<Vec<Vec<f32>>> {
         let _turn = self.turn();
-        in_parts(queries, self.plan.similarities, |part| self.passages.products_of(&self.engine, part))
+        self.in_parts("passage similarity", queries, self.plan.similarities, |part| {
+            self.passages.products_of(&self.engine, part)
+        })
     }
 
-    fn propagate(&self, form: Form, params: PropagationParams, batch: &[PropagationQuery<'_>]) -> Vec<Propagated> {
+    fn propagate(
+        &self,
+        form: Form,
+        params: PropagationParams,
+        batch: &[PropagationQuery<'_>],
+    ) -> Result<Vec<Propagated>> {
         let _turn = self.turn();
-        in_parts(batch, self.plan.propagate, |part| self.mentions.propagate(&self.engine, form, params, part))
+        self.in_parts("propagation", batch, self.plan.propagate, |part| {
+            self.mentions.propagate(&self.engine, form, params, part)
+        })
     }
 
     fn passage_weights(
@@ -88,15 +102,15 @@ impl<D: Device> Corpus for DeviceCorpus<D> {
         passage_ratio: f64,
         passage_node_weight: f64,
         batch: &[PassageWeightQuery<'_>],
-    ) -> Vec<Vec<f32>> {
+    ) -> Result<Vec<Vec<f32>>> {
         let _turn = self.turn();
-        in_parts(batch, self.plan.weights, |part| {
+        self.in_parts("passage weighting", batch, self.plan.weights, |part| {
             self.occurrences.weights(&self.engine, passage_ratio, passage_node_weight, part)
         })
     }
 
-    fn pagerank(&self, damping: f64, batch: &[Reset<'_>]) -> Vec<Option<Vec<f32>>> {
+    fn pagerank(&self, damping: f64, batch: &[Reset<'_>]) -> Result<Vec<Option<Vec<f32>>>> {
         let _turn = self.turn();
-        in_parts(batch, self.plan.pagerank, |part| self.pagerank.solve(&self.engine, damping, part))
+        self.in_parts("PageRank", batch, self.plan.pagerank, |part| self.pagerank.solve(&self.engine, damping, part))
     }
 }

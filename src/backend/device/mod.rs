@@ -25,6 +25,7 @@ pub use kernel::Kernel;
 use array::Pool;
 use std::sync::Arc;
 
+use crate::backend::failed_in;
 use crate::{Error, Result};
 
 /// Memory and kernels of one device. Calls take effect in the order they are made.
@@ -118,6 +119,11 @@ impl<D: Device> Engine<D> {
 
     pub(crate) fn device(&self) -> &D {
         &self.device
+    }
+
+    /// Says in which operation the device failed.
+    pub(crate) fn during<T>(&self, operation: &str, result: Result<T>) -> Result<T> {
+        result.map_err(|error| failed_in(operation, self.device.kind(), error))
     }
 
     /// Undefined content, shape `[len]`.
