@@ -10,6 +10,7 @@ mod demo;
 mod doctor;
 mod endpoint;
 mod index;
+mod models;
 #[cfg(feature = "encoders")]
 mod nli;
 pub mod output;
