@@ -426,7 +426,7 @@ pub(super) mod tests {
     #[test]
     fn parts_are_bounded_in_tokens() {
         let root = tempfile::tempdir().unwrap();
-        let long = "word ".repeat(60);
+        let long = "word ".repeat(70);
         let texts: Vec<String> = (0..2500).map(|i| format!("{i} {long}")).collect();
         let views: Vec<&str> = texts.iter().map(String::as_str).collect();
         let parts = kept(root.path()).cut_into_parts(&views);

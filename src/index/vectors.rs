@@ -475,3 +475,7 @@ fn take_templates(out: &mut Gathered, table: Option<VectorTable>, computed: &Kno
     }
     out.templates = Matrix::new(out.dim, data);
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used)]
+mod tests;
