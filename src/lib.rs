@@ -22,6 +22,8 @@ pub mod math;
 pub mod replay;
 pub mod report;
 pub mod retrieve;
+#[cfg(any(feature = "encoders", feature = "llm"))]
+mod sqlite;
 pub mod sweep;
 pub mod text;
 pub mod trace;

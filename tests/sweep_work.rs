@@ -141,7 +141,7 @@ fn replayed(configs: &[RunConfig], out: &Path) -> (Arc<Log>, Work) {
     let log = Arc::new(Log::default());
     let dataset = Dataset::open(configs[0].dataset_path().unwrap()).unwrap();
     let options = IndexOptions::from(&configs[0].index);
-    let index = Arc::new(files::open_or_build(&dataset, &options, &out.join("indexes")).unwrap().0);
+    let index = Arc::new(files::open_or_build(&dataset, &options, &out.join("indexes"), None).unwrap().0);
     let backend: Box<dyn Backend> = Box::new(Cpu::new(2).unwrap());
     let session = Session::new(dataset, index, Arc::new(Watched(Arc::clone(&log), backend))).unwrap();
     let mut runs: Vec<Run> = configs

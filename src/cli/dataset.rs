@@ -9,11 +9,14 @@ use clap::{Args, Subcommand};
 
 use serde::Serialize;
 
-use super::{Global, output};
+use super::{Global, models, output};
 use crate::Result;
 use crate::config::RunConfig;
-use crate::dataset::{Dataset, inspect};
+use crate::dataset::Dataset;
+use crate::dataset::inspect::{self, Outlook};
 use crate::experience::template::mask_question;
+use crate::index::encoder::{DEFAULT_ENCODER, ModelEncoders};
+use crate::index::vectors::encoder_of_files;
 use crate::index::{IndexOptions, build};
 
 /// Looks into a dataset folder
@@ -64,7 +67,13 @@ pub fn dataset(args: &DatasetArgs, global: &Global) -> Result<()> {
 /// Describes the dataset.
 fn inspect(args: &InspectArgs, _global: &Global) -> Result<()> {
     let dataset = Dataset::open(&args.dir)?;
-    output::data(&inspect::inspect(&dataset)?.to_string())
+    let encoder = encoder_of_files(&dataset.folder).unwrap_or_else(|| DEFAULT_ENCODER.to_owned());
+    let measure = ModelEncoders::measure(&encoder);
+    let missing = models::command(&encoder);
+    let outlook = Outlook { name: &encoder, missing: missing.as_deref(), measure: measure.as_deref() };
+    // A build without encoders makes no vectors.
+    let outlook = Some(&outlook).filter(|_| cfg!(feature = "encoders"));
+    output::data(&inspect::inspect_with(&dataset, outlook)?.to_string())
 }
 
 #[derive(Serialize)]

@@ -59,7 +59,7 @@ pub fn demo(args: &DemoArgs, global: &Global) -> Result<()> {
     let sets = global.with_threads(&[]);
     let mut config = RunConfig::load(&config_path, &sets)?;
     config.dataset.path = data;
-    let opened = session::open(&config, &args.out, global)?;
+    let opened = session::open(&config, session::needs_templates(&config), &args.out, global)?;
     let parts = Parts::new(&config)?;
     output::note(global.quiet, &format!("estimate: {}", opened.estimate(&config, &parts)?));
     let session = opened.session(&config)?;

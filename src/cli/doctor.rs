@@ -8,17 +8,25 @@ use std::thread::available_parallelism;
 
 use clap::Args;
 
-use super::{Global, output};
+use super::{Global, models, output};
 use crate::Result;
 use crate::backend::cuda;
+use crate::gates::models::DEFAULT_NLI_MODEL;
+use crate::index::encoder::DEFAULT_ENCODER;
 
 /// Says what was built, and what this machine has
+///
+/// Models are looked for in folders and in the hub's cache; the network is not asked.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  livingrag doctor")]
-pub struct DoctorArgs {}
+#[command(after_help = "Examples:\n  livingrag doctor\n  livingrag doctor --model models/my-nli-model")]
+pub struct DoctorArgs {
+    /// One more model to look for: a folder or a hub id; may be repeated
+    #[arg(long = "model", value_name = "NAME")]
+    pub models: Vec<String>,
+}
 
 /// Prints the facts.
-pub fn doctor(_args: &DoctorArgs, global: &Global) -> Result<()> {
+pub fn doctor(args: &DoctorArgs, global: &Global) -> Result<()> {
     let cores = available_parallelism().map_or(1, NonZero::get);
     let threads = match global.threads {
         None | Some(0) => format!("{cores} (one a core)"),
@@ -36,12 +44,17 @@ pub fn doctor(_args: &DoctorArgs, global: &Global) -> Result<()> {
         ("backend cpu", "available".to_owned()),
         ("backend cuda", cuda_device()),
         ("readers", if cfg!(feature = "llm") { "api, simulated, recorded" } else { "simulated, recorded" }.to_owned()),
-        ("grounding", "lexical, bernoulli".to_owned()),
+        (
+            "grounding",
+            if cfg!(feature = "encoders") { "nli, lexical, bernoulli" } else { "lexical, bernoulli" }.to_owned(),
+        ),
+        ("encoder", models::whereabouts(DEFAULT_ENCODER)),
+        ("nli model", models::whereabouts(DEFAULT_NLI_MODEL)),
         ("threads", threads),
         ("results", "results/ in the working directory, unless --out says otherwise".to_owned()),
     ];
     let mut out = output::Data::stdout();
-    for (name, fact) in facts {
+    for (name, fact) in facts.into_iter().chain(args.models.iter().map(|name| ("model", models::whereabouts(name)))) {
         out.line(&format!("{name:<13} {fact}"))?;
     }
     out.finish()
@@ -49,7 +62,7 @@ pub fn doctor(_args: &DoctorArgs, global: &Global) -> Result<()> {
 
 /// Features of this build.
 fn features() -> String {
-    let all = [("llm", cfg!(feature = "llm")), ("cuda", cuda::BUILT)];
+    let all = [("encoders", cfg!(feature = "encoders")), ("llm", cfg!(feature = "llm")), ("cuda", cuda::BUILT)];
     let built: Vec<&str> = all.iter().filter(|(_, on)| *on).map(|(name, _)| *name).collect();
     if built.is_empty() { "none".to_owned() } else { built.join(", ") }
 }

@@ -10,6 +10,9 @@ mod demo;
 mod doctor;
 mod endpoint;
 mod index;
+mod models;
+#[cfg(feature = "encoders")]
+mod nli;
 pub mod output;
 pub mod progress;
 mod report;
@@ -67,6 +70,8 @@ enum Command {
     Rescore(rescore::RescoreArgs),
     Compare(compare::CompareArgs),
     Cache(cache::CacheArgs),
+    #[cfg(feature = "encoders")]
+    Nli(nli::NliArgs),
     Dataset(dataset::DatasetArgs),
     Doctor(doctor::DoctorArgs),
 }
@@ -103,6 +108,8 @@ fn dispatch(cli: &Cli) -> Result<()> {
         Command::Rescore(args) => rescore::rescore(args, global),
         Command::Compare(args) => compare::compare(args, global),
         Command::Cache(args) => cache::cache(args, global),
+        #[cfg(feature = "encoders")]
+        Command::Nli(args) => nli::nli(args, global),
         Command::Dataset(args) => dataset::dataset(args, global),
         Command::Doctor(args) => doctor::doctor(args, global),
     }

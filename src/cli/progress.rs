@@ -80,6 +80,9 @@ impl Progress {
         if let Ok(mut remark) = self.remark.lock() {
             *remark = text;
         }
+        if let Form::Lines(_) = &self.form {
+            self.show(self.done.load(Ordering::Relaxed));
+        }
     }
 
     /// Counts `n` more things as done.

@@ -3,6 +3,7 @@
 //! In: configuration files and `--set`. Out: a results folder `<out>/<run-id>/`; its path on standard output.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::Args;
 
@@ -51,7 +52,7 @@ pub fn run(args: &RunArgs, global: &Global) -> Result<()> {
     config.validate()?;
     check_out_folder(&args.out)?;
     let parts = Parts::new(&config)?;
-    let opened = session::open(&config, &args.out, global)?;
+    let opened = session::open(&config, session::needs_templates(&config), &args.out, global)?;
     let estimate = opened.estimate(&config, &parts)?;
     output::note(global.quiet, &format!("estimate: {estimate}"));
     let session = opened.session(&config)?;
@@ -89,10 +90,20 @@ pub fn run(args: &RunArgs, global: &Global) -> Result<()> {
 /// Replays runs in step with a progress bar and finishes them; their folders come back in order.
 pub fn replay_all(session: &Session, mut runs: Vec<Run>, global: &Global) -> Result<Vec<PathBuf>> {
     let total = runs.iter().map(Run::total).sum::<usize>() as u64;
-    let bar = Progress::new("replay", total, global.quiet);
+    let bar = Arc::new(Progress::new("replay", total, global.quiet));
     bar.set(runs.iter().map(Run::done).sum::<usize>() as u64);
-    replay::replay(session, &mut runs, |advanced| bar.set(advanced.done as u64))?;
-    bar.finish();
+    for run in &runs {
+        let bar = Arc::clone(&bar);
+        run.parts.grounding.watch(Box::new(move |done, of| bar.remark(format!(", grounding {done} of {of} pairs"))));
+    }
+    let replayed = replay::replay(session, &mut runs, |advanced| {
+        bar.remark(String::new());
+        bar.set(advanced.done as u64);
+    });
+    // The scorers outlive the bar.
+    runs.iter().for_each(|run| run.parts.grounding.watch(Box::new(|_, _| ())));
+    drop(bar);
+    replayed?;
     endpoint::after(&runs);
     runs.into_iter()
         .map(|run| {

@@ -4,6 +4,7 @@
 //! `--dry-run` a table of what it would take, with `--slurm` a job script.
 
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
@@ -101,9 +102,14 @@ pub fn sweep(args: &SweepArgs, global: &Global) -> Result<()> {
     let folder = args.out.join(&plan.name);
     let mut pool = PartsPool::default();
     let mut groups: Vec<Group> = Vec::new();
+    // What is missing is told before the first index is built.
+    for run in plan.groups.iter().flat_map(|group| &group.runs) {
+        pool.parts(&run.config)?;
+    }
     for group in plan.groups {
         let Some(first) = group.runs.first() else { continue };
-        let opened = session::open(&first.config, &args.out, global)?;
+        let templates = group.runs.iter().any(|run| session::needs_templates(&run.config));
+        let opened = session::open(&first.config, templates, &args.out, global)?;
         groups.push(Group::new(opened.dataset, opened.index, group.runs, &mut pool)?);
     }
     let entries: Vec<_> = groups.iter().flat_map(Group::entries).collect();
@@ -144,7 +150,8 @@ pub fn sweep(args: &SweepArgs, global: &Global) -> Result<()> {
     for (group, places) in selected {
         let Some(&first) = places.first() else { continue };
         let backend = group.runs[first].plan.config.backend.clone();
-        let mut watcher = Bar { quiet: global.quiet, global: global.clone(), bar: None, began: (Instant::now(), 0) };
+        let mut watcher =
+            Bar { quiet: global.quiet, global: global.clone(), bar: Arc::default(), began: (Instant::now(), 0) };
         let open = || session::open_backend(&backend);
         let part = run_group(&folder, group, &places, open, options, &mut watcher, &mut outcome)?;
         if part.is_some() {
@@ -309,11 +316,16 @@ fn write_job(args: &SweepArgs, name: &str, tasks: usize) -> Result<()> {
     output::data(&path.display().to_string())
 }
 
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// One bar a dataset.
 struct Bar {
     quiet: bool,
     global: Global,
-    bar: Option<Progress>,
+    /// Scorers tell it how far they are, so they share it.
+    bar: Arc<Mutex<Option<Progress>>>,
     /// When the present runs began, and what was done then.
     began: (Instant, usize),
 }
@@ -324,17 +336,26 @@ impl Watcher for Bar {
     }
 
     fn before(&mut self, session: &Session, runs: &mut [Run]) -> Result<()> {
+        for run in runs.iter() {
+            let bar = Arc::clone(&self.bar);
+            run.parts.grounding.watch(Box::new(move |done, of| {
+                if let Some(bar) = locked(&bar).as_ref() {
+                    bar.remark(format!(", grounding {done} of {of} pairs"));
+                }
+            }));
+        }
         endpoint::prepare(session, runs, false, &self.global)
     }
 
     fn begin(&mut self, dataset: &str, progress: work::Progress) {
         self.began = (Instant::now(), progress.done);
         let bar = Progress::new(&format!("sweep {dataset}"), progress.total as u64, self.quiet);
-        self.bar = Some(bar.long(progress.done as u64, EVERY));
+        *locked(&self.bar) = Some(bar.long(progress.done as u64, EVERY));
     }
 
     fn at(&mut self, progress: work::Progress) {
-        let Some(bar) = &self.bar else { return };
+        let bar = locked(&self.bar);
+        let Some(bar) = bar.as_ref() else { return };
         let seconds = self.began.0.elapsed().as_secs_f64();
         let rate = (progress.done.saturating_sub(self.began.1)) as f64 / seconds.max(1e-9);
         let mut said = format!(", {rate:.0} queries a second");
@@ -349,6 +370,6 @@ impl Watcher for Bar {
     }
 
     fn end(&mut self) {
-        self.bar = None;
+        *locked(&self.bar) = None;
     }
 }

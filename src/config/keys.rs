@@ -54,6 +54,8 @@ pub struct Key {
 const MAX_THREADS: u64 = 1024;
 /// Likewise for calls at a time.
 const MAX_CONCURRENCY: u64 = 1024;
+/// A passage has few more sentences than that.
+const MAX_WINDOW: u64 = 64;
 const U32_MAX: u64 = u32::MAX as u64;
 /// TOML's largest integer.
 const I64_MAX: u64 = i64::MAX as u64;
@@ -81,6 +83,10 @@ pub const KEYS: &[Key] = &[
 
     key("index.path", Path, "ours",
         "An index folder; empty builds one under the results folder, or finds it again by fingerprint"),
+    key("index.encoder", Text, "recovered",
+        "What makes the vectors that the dataset's `embeddings/` lacks: a model folder, a hub id, or `auto`, the encoder that its vector files name, else sentence-transformers/all-mpnet-base-v2"),
+    key("index.vectors", Path, "ours",
+        "The folder that keeps computed vectors, by encoder; shared by datasets, runs and processes"),
     key("index.annotations", OneOf(&["file", "none"]), "reference",
         "`file` reads annotations.jsonl and question_entities.jsonl of the dataset folder; `none` makes a graph without entities, which ranks by dense cosine"),
     key("index.passage_prefix", OneOf(&["index", "none"]), "reference",
@@ -144,8 +150,14 @@ pub const KEYS: &[Key] = &[
         "What computes support: the paper's entailment model; containment of tokens and numbers (no model, no entailment); a seeded coin for simulation"),
     key("gates.grounding.p", SHARE, "ours",
         "Pass rate of `bernoulli`"),
-    key("gates.grounding.model", Text, "ours",
-        "Model folder of `nli`"),
+    key("gates.grounding.model", Text, "paper, appendix B",
+        "Model folder or hub id of `nli`, a cross-encoder with labels for entailment and contradiction"),
+    key("gates.grounding.window", Integer(0, MAX_WINDOW), "ours",
+        "Sentences before and after an evidence sentence that `nli` reads with it, as far as they stand in its passage; 0 is the sentence alone"),
+    key("gates.grounding.precision", OneOf(&["auto", "f32", "bf16"]), "ours",
+        "Precision of the model's products; sums, scores and norms are in 32 bits always; `auto` is `f32` on the CPU and `bf16` on a GPU"),
+    key("gates.grounding.cache", Path, "ours",
+        "The file that keeps every scored pair of `nli`; shared by runs and processes; empty keeps none"),
 
     key("replay.lag", COUNT, "recovered",
         "W: query t sees the experiences accepted from queries up to t - W; 1 is strict"),

@@ -44,6 +44,11 @@ impl Method {
     pub fn has_store(self) -> bool {
         !matches!(self, Self::Vanilla | Self::Linear)
     }
+
+    /// Whether candidates pass gates before they are stored.
+    pub fn is_gated(self) -> bool {
+        self.has_store() && self != Self::NoGate
+    }
 }
 
 /// Which annotations make the graph.
@@ -153,6 +158,19 @@ pub enum GroundingKind {
     Lexical,
     /// A seeded coin, for simulation.
     Bernoulli,
+}
+
+/// Precision of a grounding model's products; sums, scores and norms are in 32 bits always.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum PrecisionKind {
+    /// `f32` on the CPU, `bf16` on a GPU; rows and manifest say which.
+    #[default]
+    Auto,
+    /// 32 bits.
+    F32,
+    /// 16 bits, of them 8 of exponent.
+    Bf16,
 }
 
 /// What answers.
@@ -283,4 +301,5 @@ names! {
     AnswerMarker { First => "first", Last => "last" }
     TemplateSimilarity { Auto => "auto", Embedding => "embedding", Tokens => "tokens" }
     BackendKind { Auto => "auto", Cpu => "cpu", Cuda => "cuda" }
+    PrecisionKind { Auto => "auto", F32 => "f32", Bf16 => "bf16" }
 }

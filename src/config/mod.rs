@@ -18,8 +18,8 @@ use serde::{Deserialize, Serialize};
 
 pub use kinds::{
     ActivationScale, AdjacentPassages, AnnotationSource, AnswerMarker, BackendKind, CacheMode, EndpointProfile,
-    EntityText, GeneratorKind, GroundingKind, JudgeKind, JudgeProfile, Method, Normalize, PassagePrefix, Propagation,
-    TemplateSimilarity, Thinking,
+    EntityText, GeneratorKind, GroundingKind, JudgeKind, JudgeProfile, Method, Normalize, PassagePrefix, PrecisionKind,
+    Propagation, TemplateSimilarity, Thinking,
 };
 pub use plan::RunPlan;
 pub use sections::{

@@ -10,10 +10,14 @@ use super::{BackendKind, RunConfig};
 use crate::{Error, Result};
 
 /// Keys that never change a row, so they take no part in the run id. `dataset.path` stands here because the dataset's name
-/// and fingerprint take its place, `generate.prices` because the prices themselves do.
-pub(crate) const NOT_IN_THE_ID: [&str; 17] = [
+/// and fingerprint take its place, `generate.prices` because the prices themselves do, `gates.grounding.model` because the model's
+/// fingerprint and precision do, `index.encoder` because the index's fingerprint does.
+pub(crate) const NOT_IN_THE_ID: [&str; 22] = [
     "backend.threads",
     "dataset.path",
+    "gates.grounding.cache",
+    "gates.grounding.model",
+    "gates.grounding.precision",
     "generate.api_key_env",
     "generate.cache",
     "generate.cache_mode",
@@ -25,7 +29,9 @@ pub(crate) const NOT_IN_THE_ID: [&str; 17] = [
     "generate.probe_tokens",
     "generate.retry_budget",
     "generate.timeout_s",
+    "index.encoder",
     "index.path",
+    "index.vectors",
     "judge.api_key_env",
     "replay.block",
     "replay.timings",
@@ -153,6 +159,11 @@ mod tests {
             c.backend.kind = BackendKind::Cpu;
             c.dataset.path = "elsewhere".into();
             c.index.path = "there".into();
+            c.index.encoder = "models/mine".into();
+            c.index.vectors = "elsewhere".into();
+            c.gates.grounding.cache = "elsewhere.sqlite".into();
+            c.gates.grounding.model = "models/other".into();
+            c.gates.grounding.precision = super::super::PrecisionKind::Bf16;
             c.replay.block = 1;
             c.replay.timings = false;
             c.generate.api_key_env = "KEY".into();
@@ -178,6 +189,7 @@ mod tests {
         assert_ne!(plain, id(|c| c.replay.limit = 10));
         assert_ne!(plain, id(|c| c.generate.stream = true));
         assert_ne!(plain, id(|c| c.judge.repeats = 3));
+        assert_ne!(plain, id(|c| c.gates.grounding.window = 3));
         assert_ne!(plain, id(|c| c.index.annotations = super::super::AnnotationSource::None));
         assert_ne!(plain, RunConfig::default().plan("demo", "beef").unwrap().run_id);
         assert_ne!(plain, RunConfig::default().plan("demo2", "f00d").unwrap().run_id);

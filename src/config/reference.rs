@@ -90,10 +90,11 @@ Paths are relative to the working directory.
 *From* says where a default comes from: *paper* (stated there), *recovered* (given away by the paper's tables), *reference*
 (LinearRAG's code), *ours*. Files under `configs/presets/` hold the values of one dataset each.
 
-These keys never change a row and take no part in the run id: `backend.threads`, `dataset.path` (the dataset's name and
-fingerprint do), `generate.api_key_env`, `generate.cache`, `generate.cache_mode`, `generate.concurrency`,
+These keys never change a row, or what they name does so in their place, and take no part in the run id: `backend.threads`,
+`dataset.path` (the dataset's name and fingerprint do), `gates.grounding.cache`, `gates.grounding.model` and
+`gates.grounding.precision` (the model's fingerprint and its precision do), `generate.api_key_env`, `generate.cache`, `generate.cache_mode`, `generate.concurrency`,
 `generate.max_calls`, `generate.max_tries`, `generate.max_usd`, `generate.prices` (the prices do), `generate.probe_tokens`,
-`generate.retry_budget`, `generate.timeout_s`, `index.path`, `judge.api_key_env`, `replay.block`, `replay.timings`.
+`generate.retry_budget`, `generate.timeout_s`, `index.encoder` (the index's fingerprint does), `index.path`, `index.vectors`, `judge.api_key_env`, `replay.block`, `replay.timings`.
 ";
 
 #[cfg(test)]

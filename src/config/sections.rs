@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::kinds::{
     ActivationScale, AdjacentPassages, AnnotationSource, AnswerMarker, BackendKind, CacheMode, EndpointProfile,
-    EntityText, GeneratorKind, GroundingKind, JudgeKind, JudgeProfile, Normalize, PassagePrefix, Propagation,
-    TemplateSimilarity, Thinking,
+    EntityText, GeneratorKind, GroundingKind, JudgeKind, JudgeProfile, Normalize, PassagePrefix, PrecisionKind,
+    Propagation, TemplateSimilarity, Thinking,
 };
 
 /// `[dataset]`
@@ -21,11 +21,15 @@ pub struct DatasetConfig {
 }
 
 /// `[index]`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct IndexConfig {
     /// An index folder; empty: built when missing under the results folder and found again by fingerprint.
     pub path: PathBuf,
+    /// What makes the vectors that the dataset lacks: `auto`, a folder or a hub id.
+    pub encoder: String,
+    /// Where computed vectors are kept.
+    pub vectors: PathBuf,
     /// `file` or `none`.
     pub annotations: AnnotationSource,
     /// `index` or `none`.
@@ -34,6 +38,20 @@ pub struct IndexConfig {
     pub adjacent_passages: AdjacentPassages,
     /// `exact` or `trim`.
     pub entity_text: EntityText,
+}
+
+impl Default for IndexConfig {
+    fn default() -> Self {
+        Self {
+            path: PathBuf::new(),
+            encoder: "auto".into(),
+            vectors: "results/vectors".into(),
+            annotations: AnnotationSource::default(),
+            passage_prefix: PassagePrefix::default(),
+            adjacent_passages: AdjacentPassages::default(),
+            entity_text: EntityText::default(),
+        }
+    }
 }
 
 /// `[retrieve]`; defaults are LinearRAG's.
@@ -154,11 +172,31 @@ pub struct GroundingConfig {
     pub p: f64,
     /// Model folder or hub id of `nli`.
     pub model: String,
+    /// Sentences before and after the evidence sentence that belong to its premise.
+    pub window: u32,
+    /// `auto`, `f32` or `bf16`.
+    pub precision: PrecisionKind,
+    /// Where scored pairs are kept.
+    pub cache: PathBuf,
 }
 
 impl Default for GroundingConfig {
     fn default() -> Self {
-        Self { kind: GroundingKind::default(), p: 0.88, model: String::new() }
+        Self {
+            kind: GroundingKind::default(),
+            p: 0.88,
+            model: "cross-encoder/nli-deberta-v3-large".into(),
+            window: 1,
+            precision: PrecisionKind::default(),
+            cache: "results/nli-cache.sqlite".into(),
+        }
+    }
+}
+
+impl GatesConfig {
+    /// Sentences to either side of an evidence sentence that its premise holds: only an entailment model reads them.
+    pub fn premise_window(&self) -> u32 {
+        if self.grounding.kind == GroundingKind::Nli { self.grounding.window } else { 0 }
     }
 }
 

@@ -6,13 +6,17 @@
 use std::path::Path;
 
 use super::load::flatten;
-use super::{GenerateConfig, GeneratorKind, JudgeKind, RunConfig, keys};
+use super::{GenerateConfig, GeneratorKind, GroundingKind, JudgeKind, RunConfig, keys};
 use crate::{Error, Result};
 
 /// Words that are legal but need a part this version does not have, and what to take instead.
 const NOT_BUILT: &[(&str, &str, &str)] = &[
     ("generate.kind", "gguf", "`api`, `simulated` or `recorded`"),
-    ("gates.grounding.kind", "nli", "`lexical` or `bernoulli`"),
+    (
+        "gates.grounding.kind",
+        "nli",
+        "`lexical` or `bernoulli`, or build with the default features, or add --features encoders",
+    ),
     (
         "judge.kind",
         "recorded",
@@ -38,7 +42,9 @@ impl RunConfig {
         }
         for (name, word, instead) in NOT_BUILT {
             if flat.iter().any(|(key, value)| key == name && value.as_str() == Some(word)) {
-                if *name == "backend.kind" && crate::backend::cuda::BUILT {
+                if (*name == "backend.kind" && crate::backend::cuda::BUILT)
+                    || (*name == "gates.grounding.kind" && cfg!(feature = "encoders"))
+                {
                     continue;
                 }
                 return Err(Error::request(format!("{name} = \"{word}\" is not built into this version"))
@@ -53,6 +59,16 @@ impl RunConfig {
             .with_hint(
                 "a block is computed with one state of the store, so it can be no longer than the lag; 0 takes the lag",
             ));
+        }
+        let nli = self.gates.grounding.kind == GroundingKind::Nli;
+        for (needed, name, value, what) in [
+            (true, "index.encoder", &self.index.encoder, "`auto`, a model folder or a hub id"),
+            (nli, "gates.grounding.model", &self.gates.grounding.model, "a model folder or a hub id"),
+        ] {
+            if needed && value.trim().is_empty() {
+                return Err(Error::request(format!("{name} is empty, expected {what}"))
+                    .with_hint(keys::find(name).map_or("", |key| key.meaning)));
+            }
         }
         if self.generate.kind == GeneratorKind::Recorded && self.generate.model.is_empty() {
             return Err(Error::request("generate.kind = \"recorded\" needs generate.model, which is empty")
@@ -121,7 +137,7 @@ impl RunConfig {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used)]
 mod tests {
-    use super::super::{BackendKind, GroundingKind};
+    use super::super::BackendKind;
     use super::*;
 
     fn complaint(change: impl FnOnce(&mut RunConfig)) -> String {
@@ -158,7 +174,10 @@ mod tests {
             found,
             "error: generate.kind = \"gguf\" is not built into this version\nhint: use `api`, `simulated` or `recorded`"
         );
-        assert!(complaint(|c| c.gates.grounding.kind = GroundingKind::Nli).contains("\"nli\" is not built"));
+        if !cfg!(feature = "encoders") {
+            let found = complaint(|c| c.gates.grounding.kind = GroundingKind::Nli);
+            assert!(found.contains("\"nli\" is not built") && found.contains("--features encoders"), "{found}");
+        }
         let found = complaint(|c| c.judge.kind = JudgeKind::Recorded);
         assert!(found.contains("judge.kind = \"recorded\" is not built") && found.contains("cache import"), "{found}");
         if !crate::backend::cuda::BUILT {
@@ -178,6 +197,16 @@ mod tests {
     fn a_block_is_no_longer_than_the_lag() {
         let found = complaint(|c| c.replay.block = 17);
         assert!(found.contains("replay.block = 17 is larger than replay.lag = 16"), "{found}");
+    }
+
+    #[test]
+    fn a_model_must_be_named() {
+        assert!(complaint(|c| c.index.encoder = " ".into()).contains("index.encoder is empty, expected `auto`"));
+        let found = complaint(|c| {
+            c.gates.grounding.kind = GroundingKind::Nli;
+            c.gates.grounding.model.clear();
+        });
+        assert!(found.contains("gates.grounding.model is empty") || !cfg!(feature = "encoders"), "{found}");
     }
 
     #[test]

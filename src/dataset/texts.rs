@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use super::Note;
 use super::annotations::{CodePoints, PassageAnnotation, QuestionAnnotation, Span};
+use crate::Result;
 
 /// What a text is to the index; each kind has its own vector file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -93,6 +94,17 @@ fn entity_texts(spans: &[Span], trim: bool) -> impl Iterator<Item = String> {
     spans.iter().filter(|s| s.is_entity()).map(move |s| if trim { s.text.trim() } else { &s.text }.to_owned())
 }
 
+/// Counts tokens as an encoder does, without its weights.
+pub trait TextMeasure {
+    /// The most tokens the encoder reads of a text.
+    fn max_tokens(&self) -> usize;
+    /// Whether each text is longer than that.
+    ///
+    /// # Errors
+    /// When the tokenizer gives up on a text.
+    fn cut(&self, texts: &[&str]) -> Result<Vec<bool>>;
+}
+
 /// About as many word pieces as an English BERT tokenizer makes: two special tokens, one for every eight letters or digits of
 /// a word begun, one for every other sign. Within 5 % of the count of tokens of bert-base-uncased's vocabulary over the
 /// hotpotqa, musique, 2wiki and medical corpora.
@@ -126,6 +138,17 @@ pub fn cut_note<'a>(file: &str, texts: impl Iterator<Item = &'a str>, limit: usi
              cut there"
         );
         (cut, Note { code: "text_cut", text })
+    })
+}
+
+/// A note that `cut` of `all` texts of a kind are longer than the encoder's `limit`, counted with its tokenizer; `None` where none is.
+pub fn cut_note_exact(kind: &str, cut: usize, all: usize, limit: usize) -> Option<Note> {
+    let share = 100.0 * cut as f64 / all.max(1) as f64;
+    (cut > 0).then(|| Note {
+        code: "text_cut",
+        text: format!(
+            "{kind}: {cut} of {all} texts ({share:.1} %) are longer than the encoder's {limit} tokens and were cut there"
+        ),
     })
 }
 

@@ -1,7 +1,8 @@
 //! Text vectors beside a dataset: `embeddings/<kind>.parquet` in, a checked table of texts and vectors out, and back.
 //!
 //! Columns: `text` (string) and `vector` (list of f32, of fixed size or not), a row a distinct text, vectors of Euclidean
-//! length 1. Schema metadata: `encoder`, `normalized` = `l2`, `truncated_at_tokens`.
+//! length 1. Schema metadata: `encoder`, `normalized` = `l2`, `truncated_at_tokens`; where the file was made here also
+//! `encoder_fingerprint` and `cut_rows`, the rows whose text was cut.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -12,8 +13,8 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::Float32Type;
 use arrow_array::{Array, ArrayRef, FixedSizeListArray, Float32Array, RecordBatch, StringArray};
 use arrow_schema::{DataType, Field, Schema};
-use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use parquet::arrow::{ArrowWriter, ProjectionMask};
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::properties::WriterProperties;
 
@@ -81,15 +82,54 @@ impl<'a> VectorIndex<'a> {
     }
 }
 
+/// What a vector file says of its making, beside encoder and limit.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Origin {
+    /// blake3 of the encoder's files, hex, if the file says.
+    pub encoder_fingerprint: Option<String>,
+    /// Rows whose text was cut, ascending, if the file says.
+    pub cut_rows: Option<Vec<usize>>,
+}
+
+fn open(path: &Path) -> Result<ParquetRecordBatchReaderBuilder<File>> {
+    let file = File::open(path).map_err(|e| Error::io("read", path, e))?;
+    ParquetRecordBatchReaderBuilder::try_new(file).map_err(|e| not_parquet(path, e))
+}
+
+fn not_parquet(path: &Path, e: parquet::errors::ParquetError) -> Error {
+    Error::request(format!("{} cannot be read as Parquet", path.display())).with_source(e)
+}
+
+fn damaged(path: &Path, e: arrow_schema::ArrowError) -> Error {
+    Error::request(format!("{} is damaged", path.display())).with_source(e)
+}
+
 /// The encoder that a vector file names.
 ///
 /// # Errors
 /// The file is missing, no Parquet, or names none.
 pub fn read_encoder(path: &Path) -> Result<String> {
-    let file = File::open(path).map_err(|e| Error::io("read", path, e))?;
-    let builder = ParquetRecordBatchReaderBuilder::try_new(file)
-        .map_err(|e| Error::request(format!("{} cannot be read as Parquet", path.display())).with_source(e))?;
-    Ok(Metadata::of(path, builder.schema())?.encoder)
+    Ok(Metadata::of(path, open(path)?.schema())?.encoder)
+}
+
+/// The texts of a vector file, in its order, and what made it; the vectors are not read.
+///
+/// # Errors
+/// The file is missing, no Parquet, has no column of texts, or lacks one.
+pub fn read_texts(path: &Path) -> Result<(Vec<String>, Origin)> {
+    let builder = open(path)?;
+    let origin = Metadata::of(path, builder.schema())?.origin;
+    let only = [column(path, builder.schema(), "text")?];
+    let mask = ProjectionMask::roots(builder.parquet_schema(), only);
+    let mut texts = Vec::new();
+    for batch in builder.with_projection(mask).build().map_err(|e| not_parquet(path, e))? {
+        let batch = batch.map_err(|e| damaged(path, e))?;
+        for text in text_cells(path, batch.column(0))? {
+            let row = texts.len();
+            texts.push(text.ok_or_else(|| row_error(path, row, "has no text"))?.to_owned());
+        }
+    }
+    Ok((texts, origin))
 }
 
 /// [`read_with_notes`] without the notes.
@@ -102,18 +142,19 @@ pub fn read(path: &Path) -> Result<VectorTable> {
 /// Errors name file and row (from 0): no such column, a column of another type, a missing value, a vector of another width
 /// or with a number that is not finite, a length off 1 by more than [`NORM_TOLERANCE`], no encoder in the metadata.
 pub fn read_with_notes(path: &Path) -> Result<(VectorTable, Vec<Note>)> {
-    let file = File::open(path).map_err(|e| Error::io("read", path, e))?;
-    let not_parquet = |e: parquet::errors::ParquetError| {
-        Error::request(format!("{} cannot be read as Parquet", path.display())).with_source(e)
-    };
-    let builder = ParquetRecordBatchReaderBuilder::try_new(file).map_err(not_parquet)?;
+    read_with_origin(path).map(|(table, _, notes)| (table, notes))
+}
+
+/// [`read_with_notes`], and what made the file.
+pub fn read_with_origin(path: &Path) -> Result<(VectorTable, Origin, Vec<Note>)> {
+    let builder = open(path)?;
     let metadata = Metadata::of(path, builder.schema())?;
     let text_column = column(path, builder.schema(), "text")?;
     let vector_column = column(path, builder.schema(), "vector")?;
 
     let mut rows = Rows::new(path);
-    for batch in builder.build().map_err(not_parquet)? {
-        let batch = batch.map_err(|e| Error::request(format!("{} is damaged", path.display())).with_source(e))?;
+    for batch in builder.build().map_err(|e| not_parquet(path, e))? {
+        let batch = batch.map_err(|e| damaged(path, e))?;
         rows.append(batch.column(text_column), batch.column(vector_column))?;
     }
     let Some(dim) = rows.dim else {
@@ -131,14 +172,15 @@ pub fn read_with_notes(path: &Path) -> Result<(VectorTable, Vec<Note>)> {
             ),
         });
     }
-    let Metadata { encoder, truncated_at_tokens } = metadata;
-    Ok((VectorTable { encoder, truncated_at_tokens, dim, texts: rows.texts, data: rows.data }, notes))
+    let Metadata { encoder, truncated_at_tokens, origin } = metadata;
+    Ok((VectorTable { encoder, truncated_at_tokens, dim, texts: rows.texts, data: rows.data }, origin, notes))
 }
 
 /// What the schema says about the encoder.
 struct Metadata {
     encoder: String,
     truncated_at_tokens: Option<usize>,
+    origin: Origin,
 }
 
 impl Metadata {
@@ -159,7 +201,14 @@ impl Metadata {
                 })
             })
             .transpose()?;
-        Ok(Self { encoder: encoder.to_owned(), truncated_at_tokens })
+        let cut_rows = get("cut_rows")
+            .map(|rows| rows.split_whitespace().map(str::parse).collect::<Result<_, _>>())
+            .transpose()
+            .map_err(|e: std::num::ParseIntError| {
+                error("the schema metadata names cut_rows that are no numbers".into()).with_source(e)
+            })?;
+        let origin = Origin { encoder_fingerprint: get("encoder_fingerprint").map(str::to_owned), cut_rows };
+        Ok(Self { encoder: encoder.to_owned(), truncated_at_tokens, origin })
     }
 }
 
@@ -168,6 +217,24 @@ fn column(path: &Path, schema: &Schema, name: &str) -> Result<usize> {
         let names: Vec<&str> = schema.fields().iter().map(|f| f.name().as_str()).collect();
         Error::request(format!("{} has no column \"{name}\"; it has {}", path.display(), names.join(", ")))
     })
+}
+
+/// The cells of the text column.
+fn text_cells<'a>(path: &Path, column: &'a ArrayRef) -> Result<Vec<Option<&'a str>>> {
+    Ok(match column.data_type() {
+        DataType::Utf8 => column.as_string::<i32>().iter().collect(),
+        DataType::LargeUtf8 => column.as_string::<i64>().iter().collect(),
+        DataType::Utf8View => column.as_string_view().iter().collect(),
+        other => return Err(wrong_type(path, "text", other, "string")),
+    })
+}
+
+fn wrong_type(path: &Path, name: &str, found: &DataType, wanted: &str) -> Error {
+    Error::request(format!("{}: column \"{name}\" is {found} where {wanted} belongs", path.display()))
+}
+
+fn row_error(path: &Path, row: usize, what: &str) -> Error {
+    Error::request(format!("{}: row {row} {what}", path.display()))
 }
 
 /// Rows read so far.
@@ -188,15 +255,8 @@ impl<'a> Rows<'a> {
     }
 
     fn append(&mut self, texts: &ArrayRef, vectors: &ArrayRef) -> Result<()> {
-        let wrong = |name: &str, found: &DataType, wanted: &str| {
-            Error::request(format!("{}: column \"{name}\" is {found} where {wanted} belongs", self.path.display()))
-        };
-        let texts: Vec<Option<&str>> = match texts.data_type() {
-            DataType::Utf8 => texts.as_string::<i32>().iter().collect(),
-            DataType::LargeUtf8 => texts.as_string::<i64>().iter().collect(),
-            DataType::Utf8View => texts.as_string_view().iter().collect(),
-            other => return Err(wrong("text", other, "string")),
-        };
+        let wrong = |name: &str, found: &DataType, wanted: &str| wrong_type(self.path, name, found, wanted);
+        let texts = text_cells(self.path, texts)?;
         let list: Vec<Option<ArrayRef>> = match vectors.data_type() {
             DataType::FixedSizeList(..) => vectors.as_fixed_size_list().iter().collect(),
             DataType::List(_) => vectors.as_list::<i32>().iter().collect(),
@@ -244,12 +304,17 @@ impl<'a> Rows<'a> {
     }
 
     fn error(&self, row: usize, what: &str) -> Error {
-        Error::request(format!("{}: row {row} {what}", self.path.display()))
+        row_error(self.path, row, what)
     }
 }
 
 /// Writes a table in the form that [`read`] takes; the file appears whole or not at all.
 pub fn write(path: &Path, table: &VectorTable) -> Result<()> {
+    write_with_origin(path, table, &Origin::default())
+}
+
+/// [`write()`], and what made the file.
+pub fn write_with_origin(path: &Path, table: &VectorTable, origin: &Origin) -> Result<()> {
     let failed = |e: &dyn std::fmt::Display| Error::work(format!("cannot write {}: {e}", path.display()));
     let width = i32::try_from(table.dim).map_err(|e| failed(&e))?;
     let element = Arc::new(Field::new("element", DataType::Float32, false));
@@ -260,6 +325,13 @@ pub fn write(path: &Path, table: &VectorTable) -> Result<()> {
     if let Some(tokens) = table.truncated_at_tokens {
         metadata.insert("truncated_at_tokens".to_owned(), tokens.to_string());
     }
+    if let Some(fingerprint) = &origin.encoder_fingerprint {
+        metadata.insert("encoder_fingerprint".to_owned(), fingerprint.clone());
+    }
+    if let Some(rows) = &origin.cut_rows {
+        let rows: Vec<String> = rows.iter().map(usize::to_string).collect();
+        metadata.insert("cut_rows".to_owned(), rows.join(" "));
+    }
     let fields =
         vec![Field::new("text", DataType::Utf8, false), Field::new("vector", vectors.data_type().clone(), false)];
     let schema = Arc::new(Schema::new_with_metadata(fields, metadata));
@@ -267,12 +339,14 @@ pub fn write(path: &Path, table: &VectorTable) -> Result<()> {
     let batch =
         RecordBatch::try_new(schema.clone(), vec![Arc::new(texts), Arc::new(vectors)]).map_err(|e| failed(&e))?;
 
-    let part = path.with_extension("parquet.part");
+    // Another process may be writing the same file.
+    let part = path.with_extension(format!("parquet.{}.part", std::process::id()));
     let file = File::create(&part).map_err(|e| Error::io("write", &part, e))?;
     let properties = WriterProperties::builder().set_compression(Compression::ZSTD(ZstdLevel::default())).build();
     let mut writer = ArrowWriter::try_new(file, schema, Some(properties)).map_err(|e| failed(&e))?;
     writer.write(&batch).map_err(|e| failed(&e))?;
-    writer.close().map_err(|e| failed(&e))?;
+    let file = writer.into_inner().map_err(|e| failed(&e))?;
+    file.sync_all().map_err(|e| Error::io("write", &part, e))?;
     std::fs::rename(&part, path).map_err(|e| Error::io("write", path, e))
 }
 
@@ -338,7 +412,23 @@ mod tests {
         assert_eq!(read, written);
         assert_eq!(read.index().vector("é"), Some(&[0.6, 0.8][..]));
         assert_eq!(read.index().row("b"), None);
+        assert_eq!(read_with_origin(&path).unwrap().1, Origin::default());
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "no part left behind");
+    }
+
+    #[test]
+    fn what_made_a_file_reads_back_and_texts_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("v.parquet");
+        let written = table(&["a", "é", "c"], &[1.0, 0.0, 0.6, 0.8, 0.0, 1.0]);
+        for cut_rows in [vec![], vec![0, 2]] {
+            let origin = Origin { encoder_fingerprint: Some("f00d".into()), cut_rows: Some(cut_rows) };
+            write_with_origin(&path, &written, &origin).unwrap();
+            let (read, found, notes) = read_with_origin(&path).unwrap();
+            assert_eq!((read, found, notes.len()), (written.clone(), origin.clone(), 0));
+            assert_eq!(read_texts(&path).unwrap(), (written.texts.clone(), origin));
+        }
+        assert_eq!(read_texts(&dir.path().join("x")).unwrap_err().exit_code(), 2);
     }
 
     #[test]

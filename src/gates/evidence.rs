@@ -1,7 +1,9 @@
 //! Evidence sentences of the used passages, the p_j of equation 15, pre-filtered to K_g per claim.
 //!
-//! In: the passages given to the reader, in rank order, and claims. Out: per claim its best sentences with their passages.
-//! The passages are split once per candidate, not once per claim.
+//! In: the passages given to the reader, in rank order, and claims. Out: per claim its best sentences with their passages, each with
+//! the premise an entailment model reads: the sentence alone, or with its neighbours. The passages are split once per candidate,
+//! not once per claim. Sentences are chosen by their words: an embedding of claims and sentences would cost a good part of what the
+//! choice saves.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,6 +18,8 @@ pub struct Evidence {
     pub passage: PassageId,
     /// The sentence.
     pub text: String,
+    /// What stands before the claim in an entailment pair: the passage from `window` sentences before this one to `window` after.
+    pub premise: String,
 }
 
 /// The distinct sentences of one candidate's passages, by passage rank, then position.
@@ -29,13 +33,15 @@ pub struct EvidencePool {
 }
 
 impl EvidencePool {
-    /// Splits `passages`, which are in rank order; pieces without a word are left out.
-    pub fn new(passages: &[PromptPassage]) -> Self {
+    /// Splits `passages`, which are in rank order; pieces without a word are left out. A premise reaches `window` sentences to
+    /// either side, never out of its passage.
+    pub fn new(passages: &[PromptPassage], window: usize) -> Self {
         let mut pool = Self::default();
         let mut seen = BTreeSet::new();
         for passage in passages {
-            for range in sentences::split(&passage.text) {
-                let text = &passage.text[range];
+            let ranges = sentences::split(&passage.text);
+            for (i, range) in ranges.iter().enumerate() {
+                let text = &passage.text[range.clone()];
                 let words: BTreeSet<String> = tokens(text).into_iter().collect();
                 if words.is_empty() || !seen.insert(text) {
                     continue;
@@ -43,7 +49,9 @@ impl EvidencePool {
                 for word in &words {
                     *pool.frequency.entry(word.clone()).or_default() += 1;
                 }
-                pool.sentences.push(Evidence { passage: passage.id, text: text.to_owned() });
+                let (first, last) = (i.saturating_sub(window), (i + window).min(ranges.len() - 1));
+                let premise = passage.text[ranges[first].start..ranges[last].end].to_owned();
+                pool.sentences.push(Evidence { passage: passage.id, text: text.to_owned(), premise });
                 pool.words.push(words);
             }
         }
@@ -97,11 +105,16 @@ mod tests {
     use super::*;
 
     fn pool() -> EvidencePool {
+        wide_pool(0)
+    }
+
+    fn wide_pool(window: usize) -> EvidencePool {
         let passage = |id: u32, text: &str| PromptPassage { id: PassageId(id), text: text.into() };
-        EvidencePool::new(&[
+        let passages = [
             passage(7, "Iowa\nIowa grows corn. Polk was president."),
             passage(2, "Polk was president. Polk signed the bill for Iowa in 1846. It rained.\n…"),
-        ])
+        ];
+        EvidencePool::new(&passages, window)
     }
 
     fn texts(evidence: &[Evidence]) -> Vec<(u32, &str)> {
@@ -142,6 +155,30 @@ mod tests {
         assert_eq!(texts(&pool.best("was it", 1)), [(7, "Polk was president.")]);
         assert_eq!(pool.best("", 9).len(), 5);
         assert!(pool.best("Polk", 0).is_empty());
-        assert!(EvidencePool::new(&[]).best("Polk", 3).is_empty());
+        assert!(EvidencePool::new(&[], 1).best("Polk", 3).is_empty());
+    }
+
+    #[test]
+    fn a_premise_reaches_over_the_window_and_stays_in_its_passage() {
+        let premises = |window| wide_pool(window).sentences().iter().map(|e| e.premise.clone()).collect::<Vec<_>>();
+        let alone: Vec<String> = pool().sentences().iter().map(|e| e.text.clone()).collect();
+        assert_eq!(premises(0), alone);
+        // The last piece of the second passage has no word, so it is no evidence, but it is a neighbour.
+        assert_eq!(
+            premises(1),
+            [
+                "Iowa\nIowa grows corn.",
+                "Iowa\nIowa grows corn. Polk was president.",
+                "Iowa grows corn. Polk was president.",
+                "Polk was president. Polk signed the bill for Iowa in 1846. It rained.",
+                "Polk signed the bill for Iowa in 1846. It rained.\n…"
+            ]
+        );
+        assert_eq!(premises(9)[3], "Polk was president. Polk signed the bill for Iowa in 1846. It rained.\n…");
+        // Which sentences are chosen does not depend on it.
+        assert_eq!(
+            texts(&wide_pool(2).best("Polk signed it in 1846.", 2)),
+            texts(&pool().best("Polk signed it in 1846.", 2))
+        );
     }
 }

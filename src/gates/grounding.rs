@@ -5,7 +5,7 @@
 //! pairs into one, with a single call for the batch.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::evidence::Evidence;
 use crate::ids::StreamIndex;
@@ -31,6 +31,8 @@ pub struct ClaimSupport {
     pub text: String,
     /// g_i of equation 15, in [0, 1].
     pub support: f32,
+    /// P(contradict) of the pair that gave the support; `None` from a scorer that knows no contradiction.
+    pub contradiction: Option<f32>,
     /// The evidence that gave it; `None` when there was none to look at.
     pub evidence: Option<Evidence>,
 }
@@ -46,8 +48,12 @@ pub struct Grounded {
 
 /// Computes GS. A result must depend on its candidate alone, never on its neighbours in the batch.
 pub trait GroundingScorer: Send + Sync {
-    /// Name for the column `grounding_model`, for example `lexical`.
+    /// What kind it is, for example `lexical`.
     fn name(&self) -> &str;
+    /// What computes GS, for the column `grounding_model`: where a model does, with its fingerprint and precision.
+    fn model(&self) -> String {
+        self.name().to_owned()
+    }
     /// One result a candidate, in order.
     ///
     /// # Errors
@@ -61,26 +67,57 @@ pub trait GroundingScorer: Send + Sync {
         let _ = known;
         self.score(batch)
     }
+    /// A scorer for a rehearsal, which is quick and need not be right; `None` where this one is quick itself.
+    fn rehearsal(&self) -> Option<Arc<dyn GroundingScorer>> {
+        None
+    }
+    /// What it did so far, for all runs that share it, by name.
+    fn counters(&self) -> BTreeMap<String, u64> {
+        BTreeMap::new()
+    }
+    /// Lets `hear` be told how many of how many pairs are scored, while they are.
+    fn watch(&self, hear: PairsHeard) {
+        drop(hear);
+    }
 }
 
-/// Entailment of pairs that were scored before, 24 bytes a pair. One memo belongs to one entailment function.
+/// Hears (pairs scored, pairs to score) of the batch in work.
+pub type PairsHeard = Box<dyn Fn(usize, usize) + Send + Sync>;
+
+/// What is known of one (premise, hypothesis) pair.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PairScore {
+    /// P(entail), in [0, 1].
+    pub entailment: f32,
+    /// P(contradict), in [0, 1], where the scorer knows one.
+    pub contradiction: Option<f32>,
+}
+
+impl From<f32> for PairScore {
+    fn from(entailment: f32) -> Self {
+        Self { entailment, contradiction: None }
+    }
+}
+
+/// Identity of a pair: the first 16 bytes of blake3 over both texts.
+pub fn pair_key((premise, claim): (&str, &str)) -> [u8; 16] {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&(premise.len() as u64).to_le_bytes());
+    hasher.update(premise.as_bytes());
+    hasher.update(claim.as_bytes());
+    let mut key = [0; 16];
+    hasher.finalize_xof().fill(&mut key);
+    key
+}
+
+/// Scores of pairs that were scored before, 28 bytes a pair. One memo belongs to one entailment function.
 #[derive(Debug, Default)]
 pub struct PairMemo {
-    /// By the first 16 bytes of blake3 over both texts. Looked up only, never iterated.
-    known: Mutex<HashMap<[u8; 16], f32>>,
+    /// By [`pair_key`]. Looked up only, never iterated.
+    known: Mutex<HashMap<[u8; 16], PairScore>>,
 }
 
 impl PairMemo {
-    fn key((premise, claim): (&str, &str)) -> [u8; 16] {
-        let mut hasher = blake3::Hasher::new();
-        hasher.update(&(premise.len() as u64).to_le_bytes());
-        hasher.update(premise.as_bytes());
-        hasher.update(claim.as_bytes());
-        let mut key = [0; 16];
-        hasher.finalize_xof().fill(&mut key);
-        key
-    }
-
     /// Distinct pairs scored.
     pub fn scored(&self) -> u64 {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).len() as u64
@@ -117,15 +154,15 @@ pub fn score_pairwise(
     score_pairwise_sharing(batch, tau_nli, &PairMemo::default(), entail)
 }
 
-/// As [`score_pairwise`]; `entail` gets only the pairs that `memo` does not hold yet.
+/// As [`score_pairwise`]; `entail` gets only the pairs that `memo` does not hold yet, and may say more of a pair than its entailment.
 ///
 /// # Errors
 /// As [`score_pairwise`].
-pub fn score_pairwise_sharing(
+pub fn score_pairwise_sharing<S: Into<PairScore>>(
     batch: &[Candidate],
     tau_nli: f64,
     memo: &PairMemo,
-    entail: impl FnOnce(&[(&str, &str)]) -> Result<Vec<f32>>,
+    entail: impl FnOnce(&[(&str, &str)]) -> Result<Vec<S>>,
 ) -> Result<Vec<Grounded>> {
     let mut known = memo.known.lock().unwrap_or_else(PoisonError::into_inner);
     let mut pairs: Vec<(&str, &str)> = Vec::new();
@@ -141,7 +178,7 @@ pub fn score_pairwise_sharing(
         }
         for (claim, evidence) in candidate.claims.iter().zip(&candidate.evidence) {
             for premise in evidence {
-                let pair = (premise.text.as_str(), claim.as_str());
+                let pair = (premise.premise.as_str(), claim.as_str());
                 place.entry(pair).or_insert_with(|| {
                     pairs.push(pair);
                     pairs.len() - 1
@@ -149,23 +186,27 @@ pub fn score_pairwise_sharing(
             }
         }
     }
-    let keys: Vec<[u8; 16]> = pairs.iter().map(|&pair| PairMemo::key(pair)).collect();
+    let keys: Vec<[u8; 16]> = pairs.iter().map(|&pair| pair_key(pair)).collect();
     let missing: Vec<usize> = (0..pairs.len()).filter(|&i| !known.contains_key(&keys[i])).collect();
     let new: Vec<(&str, &str)> = missing.iter().map(|&i| pairs[i]).collect();
-    let scored = if new.is_empty() { Vec::new() } else { entail(&new)? };
+    let scored: Vec<PairScore> =
+        if new.is_empty() { Vec::new() } else { entail(&new)?.into_iter().map(Into::into).collect() };
     check(&new, &scored)?;
-    for (&i, &g) in missing.iter().zip(&scored) {
-        known.insert(keys[i], g);
+    for (&i, &score) in missing.iter().zip(&scored) {
+        known.insert(keys[i], score);
     }
-    let entailment: Vec<f32> = keys.iter().map(|key| known.get(key).copied().unwrap_or(0.0)).collect();
+    let scores: Vec<PairScore> =
+        keys.iter().map(|key| known.get(key).copied().unwrap_or(PairScore::from(0.0))).collect();
 
     let support_of = |claim: &String, evidence: &Vec<Evidence>| {
-        let scores: Vec<f32> =
-            evidence.iter().map(|premise| entailment[place[&(premise.text.as_str(), claim.as_str())]]).collect();
-        let best = claim_support(&scores);
+        let of_claim: Vec<PairScore> =
+            evidence.iter().map(|e| scores[place[&(e.premise.as_str(), claim.as_str())]]).collect();
+        let entailment: Vec<f32> = of_claim.iter().map(|score| score.entailment).collect();
+        let best = claim_support(&entailment);
         ClaimSupport {
             text: claim.clone(),
             support: best.map_or(0.0, |(_, g)| g),
+            contradiction: best.and_then(|(j, _)| of_claim[j].contradiction),
             evidence: best.map(|(j, _)| evidence[j].clone()),
         }
     };
@@ -184,18 +225,18 @@ pub fn score_pairwise_sharing(
         .collect())
 }
 
-/// One probability a pair, or the error that says what came instead.
-fn check(pairs: &[(&str, &str)], entailment: &[f32]) -> Result<()> {
-    if pairs.len() != entailment.len() {
-        return Err(Error::work(format!(
-            "the grounding model gave {} scores for {} pairs",
-            entailment.len(),
-            pairs.len()
-        )));
+/// Probabilities for each pair, or the error that says what came instead.
+fn check(pairs: &[(&str, &str)], scores: &[PairScore]) -> Result<()> {
+    if pairs.len() != scores.len() {
+        return Err(Error::work(format!("the grounding model gave {} scores for {} pairs", scores.len(), pairs.len())));
     }
-    match pairs.iter().zip(entailment).find(|(_, g)| !(0.0..=1.0).contains(*g)) {
+    let is_probability = |p: f32| (0.0..=1.0).contains(&p);
+    let wrong = |score: &PairScore| {
+        [Some(score.entailment), score.contradiction].into_iter().flatten().find(|&p| !is_probability(p))
+    };
+    match pairs.iter().zip(scores).find_map(|((_, claim), score)| Some((claim, wrong(score)?))) {
         None => Ok(()),
-        Some(((_, claim), g)) => Err(Error::work(format!("the grounding model gave {g} for the claim \"{claim}\""))
+        Some((claim, p)) => Err(Error::work(format!("the grounding model gave {p} for the claim \"{claim}\""))
             .with_hint("a support is a probability between 0 and 1; check the model's precision and files")),
     }
 }
@@ -215,7 +256,12 @@ pub(super) mod tests {
                 .iter()
                 .map(|(_, evidence)| {
                     let evidence = evidence.iter().zip(0..);
-                    evidence.map(|(text, i)| Evidence { passage: PassageId(i), text: (*text).to_owned() }).collect()
+                    let evidence_of = |(text, i): (&&str, u32)| Evidence {
+                        passage: PassageId(i),
+                        text: (*text).to_owned(),
+                        premise: (*text).to_owned(),
+                    };
+                    evidence.map(evidence_of).collect()
                 })
                 .collect(),
         }
@@ -255,7 +301,26 @@ pub(super) mod tests {
         assert_eq!(gs, [0.5, 0.0, 0.5]);
         let first = &grounded[0].claims[0];
         assert_eq!((first.support, first.evidence.as_ref().unwrap().text.as_str()), (0.8, "y"));
-        assert_eq!(grounded[2].claims[1], ClaimSupport { text: "c".into(), support: 0.0, evidence: None });
+        assert_eq!(
+            grounded[2].claims[1],
+            ClaimSupport { text: "c".into(), support: 0.0, contradiction: None, evidence: None }
+        );
+    }
+
+    /// The contradiction is that of the pair that supports most, not the largest one; the premise is what is scored.
+    #[test]
+    fn contradiction_goes_with_the_pair_that_supports_most() {
+        let mut one = candidate("q1", &[("a", &["x", "y"])]);
+        one.evidence[0][1].premise = "x y z".into();
+        let grounded = score_pairwise_sharing(&[one], 0.5, &PairMemo::default(), |pairs| {
+            assert_eq!(pairs, [("x", "a"), ("x y z", "a")]);
+            let score = |entailment, contradiction| PairScore { entailment, contradiction: Some(contradiction) };
+            Ok(vec![score(0.1, 0.8), score(0.7, 0.2)])
+        })
+        .unwrap();
+        let claim = &grounded[0].claims[0];
+        assert_eq!((claim.support, claim.contradiction), (0.7, Some(0.2)));
+        assert_eq!(claim.evidence.as_ref().unwrap().text, "y");
     }
 
     #[test]
@@ -294,6 +359,8 @@ pub(super) mod tests {
         for scores in [vec![], vec![f32::NAN], vec![1.5], vec![0.1, 0.2]] {
             assert!(score_pairwise(&batch, 0.5, |_| Ok(scores.clone())).is_err(), "{scores:?}");
         }
+        let nan = |_: &[(&str, &str)]| Ok(vec![PairScore { entailment: 0.5, contradiction: Some(f32::NAN) }]);
+        assert!(score_pairwise_sharing(&batch, 0.5, &PairMemo::default(), nan).is_err());
         let mut odd = batch[0].clone();
         odd.evidence.clear();
         assert!(score_pairwise(&[odd], 0.5, |_| Ok(vec![])).unwrap_err().report().contains("q1"));

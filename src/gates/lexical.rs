@@ -100,7 +100,7 @@ mod tests {
             let parsed = parse_answer(record["generation"].as_str().unwrap(), Marker::First);
             let claims = claims::extract(&parsed.explanation, &parsed.prediction);
             let passage = PromptPassage { id: crate::ids::PassageId(0), text: context.to_owned() };
-            let pool = EvidencePool::new(&[passage]);
+            let pool = EvidencePool::new(&[passage], 0);
             let evidence = claims.iter().map(|claim| pool.best(claim, 8)).collect();
             Candidate { query_id: String::new(), stream_index: crate::ids::StreamIndex(1), claims, evidence }
         };

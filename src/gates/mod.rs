@@ -9,7 +9,12 @@ pub mod decide;
 pub mod evidence;
 pub mod grounding;
 pub mod lexical;
+pub mod models;
+#[cfg(feature = "encoders")]
+pub mod nli;
 pub mod novelty;
+#[cfg(any(feature = "encoders", feature = "llm"))]
+pub mod pair_cache;
 
 use serde::{Deserialize, Serialize};
 

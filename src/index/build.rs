@@ -1,18 +1,19 @@
 //! Builds an index from a dataset folder (spec 2.1).
 //!
-//! In: [`Dataset`], `annotations.jsonl`, `question_entities.jsonl`, `embeddings/*.parquet`. Out: [`Index`]. Nothing is written here.
+//! In: [`Dataset`], `annotations.jsonl`, `question_entities.jsonl`, `embeddings/*.parquet`, and a [`Supply`] of the vectors that are not
+//! there. Out: [`Index`]. Nothing is written here but computed vectors, where the supply keeps them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::backend::{Matrix, RetrievalData};
 use crate::config::{AnnotationSource, EntityText, PassagePrefix};
-use crate::dataset::annotations::{self, PassageAnnotation, QuestionAnnotation};
-use crate::dataset::texts::{TextKind, cut_note, index_texts};
-use crate::dataset::vectors::{self, VectorTable};
+use crate::dataset::annotations::{self, PassageAnnotation, QuestionAnnotation, Span};
+use crate::dataset::texts::{TextKind, index_texts};
 use crate::dataset::{ANNOTATIONS_FILE, Dataset, Note, QUESTION_ENTITIES_FILE};
 use crate::index::graph::{self, entity_text};
+use crate::index::vectors::{Needed, Supply, gather};
 use crate::index::{Counts, INDEX_VERSION, Index, IndexMeta, IndexOptions, IndexedQuestion, occurrences};
 use crate::{Error, Result};
 
@@ -54,95 +55,13 @@ pub fn fingerprint(dataset: &Dataset, options: &IndexOptions) -> Result<(BTreeMa
     Ok((inputs, hasher.finalize().to_hex().to_string()))
 }
 
-/// The vectors of one kind of text, checked against the encoder of those read before.
-struct VectorReader<'a> {
-    folder: &'a Path,
-    notes: Vec<Note>,
-    encoder: Option<(String, usize, Option<usize>, &'static str)>,
-    /// Kinds whose vectors are all equal.
-    constant: Vec<String>,
-}
-
-impl VectorReader<'_> {
-    fn read(&mut self, kind: &'static str) -> Result<VectorTable> {
-        let path = self.folder.join("embeddings").join(format!("{kind}.parquet"));
-        if !path.is_file() {
-            return Err(Error::request(format!("the vectors of the {kind} are missing: {}", path.display())).with_hint(
-                "`livingrag dataset texts <dir>` prints every text that needs a vector and scripts/embed_texts.py makes the files; \
-                 with --set index.annotations=none only passages and questions are needed",
-            ));
-        }
-        let (table, notes) = vectors::read_with_notes(&path)?;
-        self.notes.extend(notes);
-        if table.is_constant() {
-            self.constant.push(kind.to_owned());
-        }
-        match &self.encoder {
-            None => self.encoder = Some((table.encoder.clone(), table.dim, table.truncated_at_tokens, kind)),
-            Some((encoder, dim, _, first)) if *encoder != table.encoder || *dim != table.dim => {
-                let (found, before) = match *encoder == table.encoder {
-                    true => (format!("{} numbers wide", table.dim), format!("{dim}")),
-                    false => (format!("of encoder {:?}", table.encoder), format!("of {encoder:?}")),
-                };
-                return Err(Error::request(format!(
-                    "{}: the vectors are {found}, those of the {first} are {before}",
-                    path.display()
-                ))
-                .with_hint("all vectors of an index must come from one encoder; make the odd file again"));
-            }
-            Some(_) => {}
-        }
-        Ok(table)
-    }
-
-    /// One row a text, in the texts' order.
-    fn rows(&mut self, kind: &'static str, texts: &[&str]) -> Result<Matrix> {
-        let table = self.read(kind)?;
-        let rows = table.index();
-        let mut data = Vec::with_capacity(texts.len() * table.dim);
-        let missing: Vec<&str> = texts
-            .iter()
-            .filter(|text| match rows.vector(text) {
-                Some(vector) => {
-                    data.extend_from_slice(vector);
-                    false
-                }
-                None => true,
-            })
-            .copied()
-            .collect();
-        if let Some(first) = missing.first() {
-            let path = self.folder.join("embeddings").join(format!("{kind}.parquet"));
-            let shown: String = first.chars().take(60).collect();
-            return Err(Error::request(format!(
-                "{}: no vector for {} of {} texts, the first is {shown:?}",
-                path.display(),
-                missing.len(),
-                texts.len()
-            ))
-            .with_hint(
-                "the vectors were made from other texts (another corpus, passage_prefix or annotations): make them again from \
-                 `livingrag dataset texts <dir>`",
-            ));
-        }
-        if let Some(limit) = table.truncated_at_tokens {
-            let file = format!("embeddings/{kind}.parquet");
-            self.notes.extend(cut_note(&file, texts.iter().copied(), limit).map(|(_, note)| note));
-        }
-        Ok(Matrix::new(table.dim, data))
-    }
-
-    /// What should be said about vectors that are all equal.
-    fn constant_note(&self) -> Option<Note> {
-        (!self.constant.is_empty()).then(|| Note {
-            code: "constant_vectors",
-            text: format!(
-                "all texts have the same vector in the vectors of {}: similarity says nothing there, and rankings do not \
-                 depend on the question",
-                self.constant.join(", ")
-            ),
-        })
-    }
+/// The fingerprint of an index whose missing vectors the encoder with this fingerprint makes; `base` is the one of [`fingerprint`].
+pub fn with_encoder(base: &str, encoder: &str) -> String {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(base.as_bytes());
+    hasher.update(b"encoder");
+    hasher.update(encoder.as_bytes());
+    hasher.finalize().to_hex().to_string()
 }
 
 /// The texts of a dataset with the annotations that options ask for.
@@ -202,11 +121,19 @@ pub fn texts(dataset: &Dataset, options: &IndexOptions) -> Result<Texts> {
     Ok(Texts { index: index_texts(&a.texts, &a.passages, &a.question_texts, of_graph, trim), mentions: a.mentions })
 }
 
-/// Builds the index of a dataset.
+/// Builds the index of a dataset whose vectors all lie beside it.
 ///
 /// # Errors
 /// Missing or contradictory annotations and vectors; each names its file.
 pub fn build(dataset: &Dataset, options: &IndexOptions) -> Result<Index> {
+    build_with(dataset, options, None)
+}
+
+/// Builds the index of a dataset; what its files lack comes from `supply`.
+///
+/// # Errors
+/// As [`build`], and when vectors are missing and cannot be made.
+pub fn build_with(dataset: &Dataset, options: &IndexOptions, supply: Option<&mut Supply<'_>>) -> Result<Index> {
     if dataset.passages.is_empty() {
         return Err(Error::request(format!(
             "the dataset {} holds no passage, so there is nothing to retrieve from",
@@ -214,7 +141,7 @@ pub fn build(dataset: &Dataset, options: &IndexOptions) -> Result<Index> {
         ))
         .with_hint("a stream of questions alone can be inspected; add its corpus, for example in hipporag's shape"));
     }
-    let (inputs, fingerprint) = fingerprint(dataset, options)?;
+    let (inputs, base) = fingerprint(dataset, options)?;
     let Annotated { texts, question_texts, passages, mentions, mut notes } = annotated(dataset, options)?;
     let titles: Vec<Option<&str>> = dataset.passages.iter().map(|p| p.title.as_deref()).collect();
     let graph = graph::build(&texts, &titles, &passages, options.adjacent_passages, options.entity_text);
@@ -225,41 +152,40 @@ pub fn build(dataset: &Dataset, options: &IndexOptions) -> Result<Index> {
         });
     }
     let (questions, question_entities) = index_questions(dataset, &mentions, options);
-
-    let mut reader = VectorReader { folder: &dataset.folder, notes: Vec::new(), encoder: None, constant: Vec::new() };
-    let passage_vectors = reader.rows("passages", &as_views(&texts))?;
-    let question_vectors = reader.rows("questions", &as_views(&question_texts))?;
-    let empty = Matrix::new(passage_vectors.dim(), Vec::new());
-    let mut optional = |kind, texts: &[String]| {
-        if texts.is_empty() { Ok(empty.clone()) } else { reader.rows(kind, &as_views(texts)) }
+    let templates = match &supply {
+        Some(supply) => masked(dataset, &mentions, supply.mask),
+        None => Vec::new(),
     };
-    let sentence_vectors = optional("sentences", &graph.sentences)?;
-    let entity_vectors = optional("entities", &graph.entities)?;
-    let question_entity_vectors = optional("question_entities", &question_entities)?;
-    let templates = match dataset.folder.join("embeddings/templates.parquet").is_file() {
-        true => Some(reader.read("templates")?),
-        false => None,
-    };
-    let (template_rows, template_vectors) = match templates {
-        None => (HashMap::new(), empty),
-        Some(table) => (
-            table.texts.iter().enumerate().rev().map(|(i, t)| (t.clone(), i)).collect(),
-            Matrix::new(table.dim, table.data),
-        ),
-    };
+    let needed = |kind, texts| Needed { kind, texts: as_views(texts) };
+    let needed = [
+        needed("passages", &texts),
+        needed("questions", &question_texts),
+        needed("sentences", &graph.sentences),
+        needed("entities", &graph.entities),
+        needed("question_entities", &question_entities),
+    ];
+    let mut gathered = gather(&dataset.folder, &needed, &as_views(&templates), supply)?;
+    let empty = Matrix::new(gathered.dim, Vec::new());
+    let mut matrix = |kind| gathered.matrices.remove(kind).unwrap_or_else(|| empty.clone());
+    let (passage_vectors, question_vectors) = (matrix("passages"), matrix("questions"));
+    let (sentence_vectors, entity_vectors) = (matrix("sentences"), matrix("entities"));
+    let question_entity_vectors = matrix("question_entities");
     let occurrences = occurrences::count(&graph.entities, &texts)?;
-
-    notes.append(&mut reader.notes);
-    notes.extend(reader.constant_note());
-    let (encoder, dim, truncated_at_tokens, _) = reader.encoder.unwrap_or_default();
+    notes.append(&mut gathered.notes);
+    let fingerprint = match &gathered.encoder_fingerprint {
+        Some(encoder) => with_encoder(&base, encoder),
+        None => base,
+    };
     let meta = IndexMeta {
         version: INDEX_VERSION,
         dataset: dataset.name.clone(),
         dataset_fingerprint: dataset.fingerprint.clone(),
         fingerprint,
-        encoder,
-        truncated_at_tokens,
-        dim,
+        encoder: gathered.encoder,
+        encoder_fingerprint: gathered.encoder_fingerprint,
+        computed: gathered.computed,
+        truncated_at_tokens: gathered.truncated_at_tokens,
+        dim: gathered.dim,
         options: *options,
         counts: Counts {
             passages: texts.len(),
@@ -269,11 +195,11 @@ pub fn build(dataset: &Dataset, options: &IndexOptions) -> Result<Index> {
             occurrences: occurrences.values.len(),
             questions: questions.len(),
             question_entities: question_entities.len(),
-            templates: template_rows.len(),
+            templates: gathered.template_rows.len(),
         },
         inputs,
         files: BTreeMap::new(),
-        constant_vectors: reader.constant,
+        constant_vectors: gathered.constant,
         notes: notes.into_iter().map(|n| n.text).collect(),
     };
     Ok(Index {
@@ -284,8 +210,8 @@ pub fn build(dataset: &Dataset, options: &IndexOptions) -> Result<Index> {
         question_entities,
         question_vectors,
         question_entity_vectors,
-        template_rows,
-        template_vectors,
+        template_rows: gathered.template_rows,
+        template_vectors: gathered.templates,
         data: Arc::new(RetrievalData {
             graph: graph.graph,
             occurrences,
@@ -294,6 +220,13 @@ pub fn build(dataset: &Dataset, options: &IndexOptions) -> Result<Index> {
             entities: entity_vectors,
         }),
     })
+}
+
+/// The distinct masked questions, by first appearance.
+fn masked(dataset: &Dataset, mentions: &[QuestionAnnotation], mask: fn(&str, &[Span]) -> String) -> Vec<String> {
+    let mut seen = HashSet::new();
+    let all = dataset.questions.iter().zip(mentions).map(|(question, m)| mask(&question.text, &m.entities));
+    all.filter(|template| seen.insert(template.clone())).collect()
 }
 
 fn as_views(texts: &[String]) -> Vec<&str> {

@@ -16,6 +16,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::backend::{Matrix, RetrievalData};
 use crate::dataset::{Dataset, vectors};
+use crate::index::encoder::same_name;
+use crate::index::vectors::{Supply, encoder_of_files};
 use crate::index::{INDEX_VERSION, Index, IndexMeta, IndexOptions, IndexedQuestion, build};
 use crate::math::graph::{Csr, Graph, WeightedCsr};
 use crate::{Error, Result};
@@ -315,15 +317,23 @@ fn numbers<T: bytemuck::AnyBitPattern + bytemuck::NoUninit>(bytes: &[u8]) -> Opt
     bytes.len().is_multiple_of(size_of::<T>()).then(|| bytemuck::pod_collect_to_vec(bytes))
 }
 
-/// Opens `folder` and checks that it was made from this dataset with these options.
+/// Opens `folder` and checks that it was made from this dataset with these options and, where `supply` names one, this encoder.
 ///
 /// # Errors
 /// pitfall 8: an index of another corpus, encoder or options; the error names both sides.
-pub fn open_for(folder: &Path, dataset: &Dataset, options: &IndexOptions) -> Result<Index> {
+pub fn open_for(
+    folder: &Path,
+    dataset: &Dataset,
+    options: &IndexOptions,
+    supply: Option<&Supply<'_>>,
+) -> Result<Index> {
     let index = open(folder)?;
-    let (inputs, fingerprint) = build::fingerprint(dataset, options)?;
+    let (inputs, base) = build::fingerprint(dataset, options)?;
     let meta = &index.meta;
-    if meta.fingerprint == fingerprint {
+    if let Some(supply) = supply.filter(|supply| supply.is_explicit()) {
+        check_encoder(folder, meta, supply)?;
+    }
+    if meta.fingerprint == fingerprint_of(&base, meta.encoder_fingerprint.as_deref()) {
         return Ok(index);
     }
     let wanted = IndexMeta {
@@ -341,6 +351,34 @@ pub fn open_for(folder: &Path, dataset: &Dataset, options: &IndexOptions) -> Res
         "leave index.path empty, and the run finds or builds the right one, or build it yourself: livingrag index {} --out …",
         dataset.folder.display()
     )))
+}
+
+fn fingerprint_of(base: &str, encoder: Option<&str>) -> String {
+    encoder.map_or_else(|| base.to_owned(), |encoder| build::with_encoder(base, encoder))
+}
+
+/// pitfall 8: the encoder that the configuration names made this index; by fingerprint where both are known, else by name.
+fn check_encoder(folder: &Path, meta: &IndexMeta, supply: &Supply<'_>) -> Result<()> {
+    let asked = supply.encoders.on_machine(supply.encoder);
+    let pair = meta.encoder_fingerprint.as_deref().zip(asked.as_ref().map(|found| found.fingerprint()));
+    let (there, wanted) = match pair {
+        Some((there, wanted)) if there == wanted => return Ok(()),
+        Some((there, wanted)) => {
+            let short = |f: &str| f.get(..12).unwrap_or(f).to_owned();
+            (format!(" ({})", short(there)), format!(" ({})", short(wanted)))
+        }
+        None if same_name(&meta.encoder, supply.encoder) => return Ok(()),
+        None => Default::default(),
+    };
+    Err(Error::request(format!(
+        "the index in {} holds vectors of {:?}{there}, and index.encoder = {:?}{wanted}",
+        folder.display(),
+        meta.encoder,
+        supply.encoder
+    ))
+    .with_hint(
+        "leave index.path empty, and the run finds or builds the right index; or name the encoder that made this one",
+    ))
 }
 
 /// How an index that is there differs from the one that is wanted; both sides are named (pitfall 8).
@@ -387,13 +425,43 @@ fn option_values(options: &IndexOptions) -> [(&'static str, &'static str); 4] {
 ///
 /// # Errors
 /// Those of building, writing and opening.
-pub fn open_or_build(dataset: &Dataset, options: &IndexOptions, cache: &Path) -> Result<(Index, bool)> {
-    let (_, fingerprint) = build::fingerprint(dataset, options)?;
-    let folder = cache.join(folder_name(&dataset.name, &fingerprint));
-    if read_meta(&folder).is_ok_and(|m| m.fingerprint == fingerprint) {
-        return Ok((open(&folder)?, false));
+pub fn open_or_build(
+    dataset: &Dataset,
+    options: &IndexOptions,
+    cache: &Path,
+    mut supply: Option<&mut Supply<'_>>,
+) -> Result<(Index, bool)> {
+    let (_, base) = build::fingerprint(dataset, options)?;
+    let folder = |fingerprint: &str| cache.join(folder_name(&dataset.name, fingerprint));
+    let is_there = |fingerprint: &str| read_meta(&folder(fingerprint)).is_ok_and(|m| m.fingerprint == fingerprint);
+    if is_there(&base) {
+        let index = open(&folder(&base))?;
+        // An index all of whose vectors lay beside the dataset is whole, unless template vectors are wanted as well.
+        if supply.as_ref().is_none_or(|supply| !lacks_templates(&index, supply)) {
+            if let Some(supply) = &supply {
+                supply.name(Some(&index.meta.encoder), &dataset.folder)?;
+            }
+            return Ok((index, false));
+        }
     }
-    let built = build::build(dataset, options)?;
+    if let Some(supply) = &supply {
+        let name = supply.name(encoder_of_files(&dataset.folder).as_deref(), &dataset.folder)?;
+        let found = supply.encoders.on_machine(&name);
+        if let Some(fingerprint) = found.map(|found| build::with_encoder(&base, found.fingerprint()))
+            && is_there(&fingerprint)
+        {
+            return Ok((open(&folder(&fingerprint))?, false));
+        }
+    }
+    let built = build::build_with(dataset, options, supply.take())?;
+    let folder = folder(&built.meta.fingerprint);
     write(&built, &folder)?;
     Ok((open(&folder)?, true))
+}
+
+/// Whether an index lacks template vectors that an encoder should add.
+fn lacks_templates(index: &Index, supply: &Supply<'_>) -> bool {
+    let mut templates = index.questions.iter().map(|q| (supply.mask)(&q.question.text, &q.mentions));
+    let wanted = supply.templates || supply.is_explicit() || !index.template_rows.is_empty();
+    wanted && templates.any(|template| !index.template_rows.contains_key(&template))
 }

@@ -1,12 +1,20 @@
 //! The index of one dataset: graph, occurrence counts and vectors, built once and opened by every run.
 //!
-//! In: a dataset folder with its annotations and vectors ([`build`]). Out: an index folder ([`files`]) with a fingerprint of
-//! everything that went into it, and [`Index`] with the matrices a backend takes.
+//! In: a dataset folder with its annotations and vectors ([`build`]), and an encoder for the vectors that are not there ([`vectors`]). Out:
+//! an index folder ([`files`]) with a fingerprint of everything that went into it, and [`Index`] with the matrices a backend takes.
 
 pub mod build;
+pub mod encoder;
 pub mod files;
 pub mod graph;
+pub mod kept;
+#[cfg(feature = "encoders")]
+mod model_encoders;
+#[cfg(not(feature = "encoders"))]
+#[path = "model_encoders_disabled.rs"]
+mod model_encoders;
 pub mod occurrences;
+pub mod vectors;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -81,6 +89,12 @@ pub struct IndexMeta {
     pub fingerprint: String,
     /// Encoder of the vectors, as their files name it.
     pub encoder: String,
+    /// blake3 of the encoder's files, where it computed vectors for this index.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub encoder_fingerprint: Option<String>,
+    /// Texts whose vectors the encoder computed, by kind; the others' lay beside the dataset.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub computed: BTreeMap<String, usize>,
     /// Where the encoder cut texts, tokens.
     pub truncated_at_tokens: Option<usize>,
     /// Width of the vectors.
@@ -117,7 +131,7 @@ impl IndexMeta {
         let c = &self.counts;
         format!(
             "{}: {} passages, {} sentences, {} entities, {} edges, {} occurrences, {} questions with {} entities\n\
-             encoder {} ({} numbers), fingerprint {}",
+             encoder {}{} ({} numbers), fingerprint {}",
             self.dataset,
             c.passages,
             c.sentences,
@@ -127,6 +141,7 @@ impl IndexMeta {
             c.questions,
             c.question_entities,
             self.encoder,
+            self.encoder_fingerprint.as_deref().map(|f| format!(" {}", f.get(..12).unwrap_or(f))).unwrap_or_default(),
             self.dim,
             self.fingerprint.get(..12).unwrap_or(&self.fingerprint)
         )

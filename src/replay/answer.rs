@@ -111,18 +111,19 @@ pub struct Answered {
 impl Answered {
     /// Claims of explanation and answer with their evidence in the passages given, equation 15's cl_i and p_j.
     pub fn claimed(&self, session: &Session, run: &Run) -> Arc<Claimed> {
-        let k = run.plan.config.gates.evidence_per_claim;
+        let gates = &run.plan.config.gates;
+        let (k, window) = (gates.evidence_per_claim, gates.premise_window());
         let Parsed { explanation, prediction, .. } = &self.reading.parsed;
         let key = KeyBuilder::default()
             .text(explanation)
             .text(prediction)
-            .numbers([u64::from(k)].into_iter())
+            .numbers([u64::from(k), u64::from(window)].into_iter())
             .numbers(given_ids(run, &self.step).map(u64::from))
             .finish();
         let claimed = session.shared.claimed.entry(self.step.question, key, Claimed::default);
         claimed.candidate.get_or_init(|| {
             let claims = extract(explanation, prediction);
-            let pool = EvidencePool::new(&given(session, run, &self.step));
+            let pool = EvidencePool::new(&given(session, run, &self.step), window as usize);
             Candidate {
                 query_id: session.dataset.questions[self.step.question].id.clone(),
                 stream_index: self.step.t,

@@ -124,6 +124,8 @@ mod tests {
             dataset_fingerprint: String::new(),
             fingerprint: String::new(),
             encoder: "e".into(),
+            encoder_fingerprint: None,
+            computed: std::collections::BTreeMap::new(),
             truncated_at_tokens: None,
             dim: 768,
             options: IndexOptions::default(),

@@ -8,6 +8,7 @@ use crate::config::{GeneratorKind, GroundingKind, RunConfig};
 use crate::gates::bernoulli::BernoulliScorer;
 use crate::gates::grounding::GroundingScorer;
 use crate::gates::lexical::LexicalScorer;
+use crate::gates::models::GroundingModels;
 use crate::generate::{
     Generator, Marker, ModelSettings, Prices, PromptTemplate, RecordedReader, Response, SimulatedReader, cost_usd,
 };
@@ -26,12 +27,14 @@ pub struct Parts {
     pub reader_key: String,
     /// Whether the reader looks at gold data instead of asking a model.
     pub simulated: bool,
-    /// What computes GS.
+    /// What computes GS; never asked by a method without gates.
     pub grounding: Arc<dyn GroundingScorer>,
     /// Identity of the scorer: scorers with equal keys give equal candidates equal grounding.
     pub grounding_key: String,
     /// Identity of the entailment underneath: equal pairs have equal support, whatever the thresholds. Empty: no pair is scored.
     pub entailment_key: String,
+    /// Memory that the grounding model takes, bytes.
+    pub grounding_bytes: u64,
     /// The prompt.
     pub prompt: Arc<PromptTemplate>,
     /// Which answer marker counts.
@@ -52,10 +55,11 @@ pub struct Parts {
     pub facts: Vec<String>,
 }
 
-/// Parts of many runs; what equal settings have in common, for example a recording, is opened once.
+/// Parts of many runs; what equal settings have in common, for example a recording or a model, is opened once.
 #[derive(Default)]
 pub struct PartsPool {
     known: BTreeMap<String, Parts>,
+    models: GroundingModels,
 }
 
 impl PartsPool {
@@ -65,13 +69,19 @@ impl PartsPool {
     /// As [`Parts::new`].
     pub fn parts(&mut self, config: &RunConfig) -> Result<Parts> {
         let key = format!(
-            "{:?} {:?} {:?} {} {}",
-            config.generate, config.judge, config.gates, config.seed, config.replay.lag
+            "{:?} {:?} {:?} {} {} {} {:?}",
+            config.generate,
+            config.judge,
+            config.gates,
+            config.method.is_gated(),
+            config.seed,
+            config.replay.lag,
+            config.backend.kind
         );
         if let Some(known) = self.known.get(&key) {
             return Ok(known.clone());
         }
-        let parts = Parts::new(config)?;
+        let parts = Parts::with_models(config, &mut self.models)?;
         self.known.insert(key, parts.clone());
         Ok(parts)
     }
@@ -81,8 +91,13 @@ impl Parts {
     /// Builds the parts a checked configuration asks for.
     ///
     /// # Errors
-    /// A prompt or recording that cannot be read; a kind this build does not have.
+    /// A prompt or recording that cannot be read, a model that is not there; a kind this build does not have.
     pub fn new(config: &RunConfig) -> Result<Self> {
+        Self::with_models(config, &mut GroundingModels::default())
+    }
+
+    /// As [`Parts::new`], with the models that other parts have opened.
+    fn with_models(config: &RunConfig, models: &mut GroundingModels) -> Result<Self> {
         let g = &config.generate;
         let prompt = match g.prompt.as_os_str().is_empty() {
             true => PromptTemplate::builtin()?,
@@ -133,22 +148,17 @@ impl Parts {
                 if judge.repeats == 1 { "" } else { "s" }
             ));
         }
-        let grounding: Arc<dyn GroundingScorer> = match config.gates.grounding.kind {
-            GroundingKind::Lexical => Arc::new(LexicalScorer { tau_nli: config.gates.tau_nli }),
-            GroundingKind::Bernoulli => Arc::new(BernoulliScorer { seed: config.seed, p: config.gates.grounding.p }),
-            GroundingKind::Nli => return Err(not_built("gates.grounding.kind", "lexical or bernoulli")),
-        };
-        let grounding_config = &config.gates.grounding;
+        let grounding = Grounding::new(config, models)?;
+        hasher.update(grounding.model_key.as_bytes());
+        facts.extend(grounding.fact);
         Ok(Self {
             reader,
             reader_key: reader_key(config),
             simulated: g.kind == GeneratorKind::Simulated,
-            grounding,
-            entailment_key: match grounding_config.kind {
-                GroundingKind::Bernoulli => String::new(),
-                kind => format!("{kind:?} {}", grounding_config.model),
-            },
-            grounding_key: format!("{grounding_config:?} {} {}", config.gates.tau_nli, grounding_seed(config)),
+            grounding: grounding.scorer,
+            entailment_key: grounding.entailment_key,
+            grounding_key: grounding.key,
+            grounding_bytes: grounding.bytes,
             prompt: Arc::new(prompt),
             marker: marker(g.answer_marker),
             prices,
@@ -184,10 +194,55 @@ fn reader_key(config: &RunConfig) -> String {
     }
 }
 
-fn grounding_seed(config: &RunConfig) -> u64 {
-    match config.gates.grounding.kind {
-        GroundingKind::Bernoulli => config.seed,
-        GroundingKind::Lexical | GroundingKind::Nli => 0,
+/// The scorer of a run with its identities; see [`Parts`].
+struct Grounding {
+    scorer: Arc<dyn GroundingScorer>,
+    key: String,
+    entailment_key: String,
+    /// Fingerprint and precision of its model; empty without one.
+    model_key: String,
+    bytes: u64,
+    fact: Option<String>,
+}
+
+impl Grounding {
+    fn new(config: &RunConfig, models: &mut GroundingModels) -> Result<Self> {
+        let (gates, tau_nli) = (&config.gates, config.gates.tau_nli);
+        let plain = |scorer: Arc<dyn GroundingScorer>, key: String, entailment_key: &str| Self {
+            scorer,
+            key,
+            entailment_key: entailment_key.to_owned(),
+            model_key: String::new(),
+            bytes: 0,
+            fact: None,
+        };
+        Ok(match gates.grounding.kind {
+            GroundingKind::Bernoulli => {
+                let (seed, p) = (config.seed, gates.grounding.p);
+                plain(Arc::new(BernoulliScorer { seed, p }), format!("bernoulli {seed} {p}"), "")
+            }
+            // A method without gates asks nobody, so it needs no model.
+            GroundingKind::Nli if config.method.is_gated() => {
+                let model = models.nli(&gates.grounding, tau_nli, config.backend.kind)?;
+                let fact = format!(
+                    "grounding: {}, {} evidence sentences a claim with {} to either side; pairs are packed, without padding",
+                    model.scorer.model(),
+                    gates.evidence_per_claim,
+                    gates.grounding.window
+                );
+                Self {
+                    scorer: model.scorer,
+                    key: format!("nli {} {tau_nli}", model.key),
+                    entailment_key: format!("nli {}", model.key),
+                    model_key: model.key,
+                    bytes: model.bytes,
+                    fact: Some(fact),
+                }
+            }
+            GroundingKind::Lexical | GroundingKind::Nli => {
+                plain(Arc::new(LexicalScorer { tau_nli }), format!("lexical {tau_nli}"), "lexical")
+            }
+        })
     }
 }
 

@@ -107,6 +107,11 @@ pub fn rehearse(session: &Session, run: &Run) -> Result<Option<Planned>> {
     // A rehearsal's answers are its own: no run may take them for replies.
     parts.reader_key = format!("rehearsal {}", parts.reader_key);
     parts.rehearsal = Some(Arc::clone(&rehearsal));
+    if let Some(quick) = parts.grounding.rehearsal() {
+        parts.grounding = quick;
+        parts.grounding_key = format!("rehearsal {}", parts.grounding_key);
+        parts.entailment_key = format!("rehearsal {}", parts.entailment_key);
+    }
     let mut counted = Work::default();
     session.shared.count(|work| counted = work.clone());
     let mut copy = [run.rehearsal(parts)];

@@ -318,10 +318,12 @@ impl Run {
         }
     }
 
-    /// Its own counters, and those of the client, which counts for every run that shares it.
+    /// Its own counters, and those of client and scorer, which count for every run that shares them.
     fn all_counters(&self) -> BTreeMap<String, u64> {
         let of_client = self.parts.endpoint.iter().flat_map(|e| e.client().ledger().counters());
-        self.counters.clone().into_iter().chain(of_client).collect()
+        let gated = self.plan.config.method.is_gated();
+        let of_scorer = gated.then(|| self.parts.grounding.counters()).unwrap_or_default();
+        self.counters.clone().into_iter().chain(of_client).chain(of_scorer).collect()
     }
 
     fn manifest(&self, session: &Session, rows: usize) -> Result<Manifest> {
@@ -350,6 +352,8 @@ impl Run {
             index: IndexInfo {
                 fingerprint: meta.fingerprint.clone(),
                 encoder: meta.encoder.clone(),
+                encoder_fingerprint: meta.encoder_fingerprint.clone(),
+                computed_vectors: meta.computed.values().map(|&n| n as u64).sum(),
                 entities: meta.counts.entities as u64,
                 sentences: meta.counts.sentences as u64,
                 edges: meta.counts.edges as u64,
@@ -371,9 +375,10 @@ impl Run {
                 simulated,
             },
             prompt_hash: Some(self.parts.prompt.hash().into()),
-            grounding: (with_store && config.method != Method::NoGate).then(|| ModelInfo {
-                name: self.parts.grounding.name().into(),
-                model: config.gates.grounding.model.clone(),
+            grounding: config.method.is_gated().then(|| {
+                let (name, model) = (self.parts.grounding.name(), self.parts.grounding.model());
+                // A scorer without a model is its own name.
+                ModelInfo { name: name.into(), model: if model == name { String::new() } else { model } }
             }),
             judge: self
                 .parts

@@ -62,6 +62,10 @@ pub trait Stored: Sized {
     fn encode(values: &[&Self]) -> Result<ArrayRef, Problem>;
     /// The values of a column.
     fn decode(array: &dyn Array) -> Result<Vec<Self>, Problem>;
+    /// The values of a field that a file of an earlier program lacks; `None` where it must be there.
+    fn absent(_entries: usize) -> Option<Vec<Self>> {
+        None
+    }
 
     /// The Arrow field under a name.
     fn field(name: &str) -> Field {
@@ -99,6 +103,10 @@ impl<T: Cell> Stored for Option<T> {
 
     fn decode(array: &dyn Array) -> Result<Vec<Self>, Problem> {
         T::decode(array)
+    }
+
+    fn absent(entries: usize) -> Option<Vec<Self>> {
+        Some(std::iter::repeat_with(|| None).take(entries).collect())
     }
 }
 
@@ -247,12 +255,11 @@ macro_rules! struct_cell {
                     .as_struct_opt()
                     .ok_or_else(|| Problem::wrong_type(&<Self as Cell>::data_type(), array.data_type()))?;
                 $(
-                    let column = array
-                        .column_by_name(stringify!($field))
-                        .ok_or_else(|| Problem::new("is missing").inside(stringify!($field)))?;
-                    let mut $field = <$kind as Stored>::decode(column)
-                        .map_err(|p| p.inside(stringify!($field)))?
-                        .into_iter();
+                    let values = match array.column_by_name(stringify!($field)) {
+                        Some(column) => <$kind as Stored>::decode(column),
+                        None => <$kind as Stored>::absent(array.len()).ok_or_else(|| Problem::new("is missing")),
+                    };
+                    let mut $field = values.map_err(|p| p.inside(stringify!($field)))?.into_iter();
                 )+
                 let mut cells = Vec::with_capacity(array.len());
                 while let ($(Some($field),)+) = ($($field.next(),)+) {
@@ -268,7 +275,13 @@ macro_rules! struct_cell {
 struct_cell!(SeedCell { entity: String, score: f32 });
 struct_cell!(MatchCell { experience: u32, score: f32, cos_query: f32, cos_activation: f32, weight: f32 });
 struct_cell!(PassageCell { passage: u32, score: f64 });
-struct_cell!(ClaimCell { text: String, support: f32, passage: u32, evidence: String });
+struct_cell!(ClaimCell {
+    text: String,
+    support: f32,
+    passage: u32,
+    evidence: String,
+    contradiction: Option<f32>
+});
 struct_cell!(ActivationCell { entity: String, weight: f32 });
 struct_cell!(ActiveCell { entity: String, score: f64, tier: u32 });
 struct_cell!(WeightCell { entity: String, weight: f64 });
@@ -307,5 +320,34 @@ impl<T: Cell> Cell for Vec<T> {
                 lists.is_valid(i).then_some(list)
             })
             .collect())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    /// A file of a program that did not know the field yet reads as null there; a field that may not be null must be there.
+    #[test]
+    fn a_nullable_field_may_be_absent() {
+        let claim = |contradiction| ClaimCell {
+            text: "a".into(),
+            support: 0.5,
+            passage: 3,
+            evidence: "b".into(),
+            contradiction,
+        };
+        let whole = <ClaimCell as Cell>::encode(&[Some(&claim(Some(0.25)))]).unwrap();
+        assert_eq!(<ClaimCell as Cell>::decode(&whole).unwrap(), [Some(claim(Some(0.25)))]);
+        let without = |name: &str| {
+            let (fields, columns, nulls) = whole.as_struct().clone().into_parts();
+            let (fields, columns): (Vec<_>, Vec<_>) =
+                fields.iter().cloned().zip(columns).filter(|(field, _)| field.name() != name).unzip();
+            <ClaimCell as Cell>::decode(&StructArray::new(fields.into(), columns, nulls))
+        };
+        assert_eq!(without("contradiction").unwrap(), [Some(claim(None))]);
+        let problem = without("support").unwrap_err();
+        assert_eq!((problem.column.as_str(), problem.text.as_str()), ("support", "is missing"));
     }
 }

@@ -22,7 +22,13 @@ pub(crate) fn row(t: u32) -> TraceRow {
         scaffold_score: even.then_some(0.5),
         scaffold_template_tfidf: even.then_some(0.375),
         gold_passages: even.then(|| vec![1, t]),
-        claims: vec![ClaimCell { text: "a".into(), support: 0.5, passage: t, evidence: "é \u{fe0f}".into() }],
+        claims: vec![ClaimCell {
+            text: "a".into(),
+            support: 0.5,
+            passage: t,
+            evidence: "é \u{fe0f}".into(),
+            contradiction: (t % 2 == 1).then_some(0.25),
+        }],
         decision: if even { Decision::NotGrounded } else { Decision::Stored },
         stored: !even,
         fallback: even.then(|| "dense_no_seed".into()),
@@ -137,6 +143,8 @@ pub(crate) fn manifest(method: &str, rows: u64) -> Manifest {
         index: IndexInfo {
             fingerprint: "1de0aa5500112233".into(),
             encoder: "all-mpnet-base-v2".into(),
+            encoder_fingerprint: None,
+            computed_vectors: 0,
             entities: 9,
             sentences: 20,
             edges: 31,

@@ -98,6 +98,12 @@ pub struct IndexInfo {
     pub fingerprint: String,
     /// What made the vectors.
     pub encoder: String,
+    /// blake3 of its files, hex, where it computed vectors for this index; null where all lay beside the dataset.
+    #[serde(default)]
+    pub encoder_fingerprint: Option<String>,
+    /// Vectors it computed.
+    #[serde(default)]
+    pub computed_vectors: u64,
     /// Unique entities.
     pub entities: u64,
     /// Unique sentences with an entity.

@@ -51,6 +51,9 @@ pub struct ClaimCell {
     pub passage: u32,
     /// The best evidence sentence.
     pub evidence: String,
+    /// P(contradict) of that pair; `None` where the scorer knows no contradiction.
+    #[serde(default)]
+    pub contradiction: Option<f32>,
 }
 
 /// One query of one run. Field order is column order.

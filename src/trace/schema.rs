@@ -146,8 +146,8 @@ columns! { TraceRow {
     novelty: Option<f32> = "NS, equation 18.",
     novelty_nearest: Option<u32> = "The experience that decided it.",
     grounding: Option<f32> = "GS, equation 16; null when it was not computed.",
-    grounding_model: Option<String> = "What computed it.",
-    claims: Vec<ClaimCell> = "Claims with their support (equation 15) and best evidence.",
+    grounding_model: Option<String> = "What computed it; a model with the start of its fingerprint and its precision.",
+    claims: Vec<ClaimCell> = "Claims with their support (equation 15), best evidence, and how far that contradicts them where the model says.",
     stored: bool = "Whether the candidate became an experience.",
     decision: Decision = "Why: stored, not_novel, not_grounded, no_claims, no_answer, gate_off.",
     reuse_entity: Option<bool> = "An earlier query shares a seed entity; null on the first query.",
@@ -225,7 +225,7 @@ mod tests {
             cached_tokens: u32, null|tokens_estimated: bool|cost_usd: f64, null|llm_status: string|\
             contain: bool, null|contain_word: bool, null|judge: string|novelty: f32, null|\
             novelty_nearest: u32, null|grounding: f32, null|grounding_model: string, null|\
-            claims: list<struct<text: string, support: f32, passage: u32, evidence: string>>|stored: bool|\
+            claims: list<struct<text: string, support: f32, passage: u32, evidence: string, contradiction: f32>>|stored: bool|\
             decision: string|reuse_entity: bool, null|reuse_graph: bool, null|reuse_template: bool, null|\
             ranked: list<u32>|retrieval_us: u64, null|llm_us: u64, null|judge_us: u64, null|\
             novelty_us: u64, null|grounding_us: u64, null";

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::{AnnotationSummary, QuestionEntitySummary, VectorSummary, percent};
 use crate::dataset::annotations::{self, PassageAnnotation, QuestionAnnotation, Span};
-use crate::dataset::texts::{TextKind, cut_note, index_texts};
+use crate::dataset::texts::{TextKind, TextMeasure, cut_note, cut_note_exact, index_texts};
 use crate::dataset::vectors::{self, VectorTable};
 use crate::dataset::{ANNOTATIONS_FILE, Dataset, Note, QUESTION_ENTITIES_FILE};
 use crate::error::{Error, ErrorKind, Result};
@@ -22,7 +22,7 @@ pub(super) struct Beside {
 }
 
 /// Reads all of it.
-pub(super) fn look(dataset: &Dataset, findings: &mut Vec<Note>) -> Result<Beside> {
+pub(super) fn look(dataset: &Dataset, measure: Option<&dyn TextMeasure>, findings: &mut Vec<Note>) -> Result<Beside> {
     let annotated = passage_annotations(dataset, findings)?;
     let question_annotations = question_annotations(dataset, findings)?;
     let mut tables = Vec::new();
@@ -79,9 +79,13 @@ pub(super) fn look(dataset: &Dataset, findings: &mut Vec<Note>) -> Result<Beside
     for (kind, table) in &tables {
         let needed = needed(*kind);
         match table {
-            Some(table) => summaries.push(vector_summary(*kind, table, needed.as_deref(), findings)),
-            None if needed.is_some_and(|texts| !texts.is_empty()) && !kind.vector_file(&dataset.folder).exists() => {
+            Some(table) => summaries.push(vector_summary(*kind, table, needed.as_deref(), measure, findings)?),
+            None if needed.as_ref().is_some_and(|t| !t.is_empty()) && !kind.vector_file(&dataset.folder).exists() => {
                 without_file.push(kind.as_str());
+                if let (Some(measure), Some(texts)) = (measure, &needed) {
+                    let cut = measure.cut(texts)?.into_iter().filter(|cut| *cut).count();
+                    findings.extend(cut_note_exact(kind.as_str(), cut, texts.len(), measure.max_tokens()));
+                }
             }
             None => {}
         }
@@ -217,8 +221,9 @@ fn vector_summary(
     kind: TextKind,
     table: &VectorTable,
     needed: Option<&[&str]>,
+    measure: Option<&dyn TextMeasure>,
     findings: &mut Vec<Note>,
-) -> VectorSummary {
+) -> Result<VectorSummary> {
     let file = format!("embeddings/{}.parquet", kind.as_str());
     let index = table.index();
     let lacking: Vec<&str> = needed.unwrap_or_default().iter().copied().filter(|t| index.row(t).is_none()).collect();
@@ -236,10 +241,20 @@ fn vector_summary(
             text: format!("{file}: all {} vectors are equal, so similarity says nothing there", table.texts.len()),
         });
     }
-    let cut = table.truncated_at_tokens.map(|limit| cut_note(&file, table.texts.iter().map(String::as_str), limit));
-    let cut_estimated = cut.as_ref().map(|cut| cut.as_ref().map_or(0, |(n, _)| *n));
-    findings.extend(cut.flatten().map(|(_, note)| note));
-    VectorSummary {
+    let (mut cut, mut cut_estimated) = (None, None);
+    // The files may have been made with another limit than the encoder's own.
+    let own = |m: &&dyn TextMeasure| table.truncated_at_tokens.is_none_or(|limit| limit == m.max_tokens());
+    if let Some(measure) = measure.filter(own) {
+        let texts: Vec<&str> = table.texts.iter().map(String::as_str).collect();
+        let n = measure.cut(&texts)?.into_iter().filter(|cut| *cut).count();
+        findings.extend(cut_note_exact(&file, n, texts.len(), measure.max_tokens()));
+        cut = Some(n);
+    } else if let Some(limit) = table.truncated_at_tokens {
+        let found = cut_note(&file, table.texts.iter().map(String::as_str), limit);
+        cut_estimated = Some(found.as_ref().map_or(0, |(n, _)| *n));
+        findings.extend(found.map(|(_, note)| note));
+    }
+    Ok(VectorSummary {
         kind,
         encoder: table.encoder.clone(),
         dim: table.dim,
@@ -248,7 +263,8 @@ fn vector_summary(
         missing: lacking.len(),
         truncated_at_tokens: table.truncated_at_tokens,
         cut_estimated,
-    }
+        cut,
+    })
 }
 
 fn encoder_findings(vectors: &[VectorSummary], findings: &mut Vec<Note>) {

@@ -11,7 +11,7 @@ mod render;
 use serde::Serialize;
 
 use super::clusters::ClusterStats;
-use super::texts::TextKind;
+use super::texts::{TextKind, TextMeasure};
 use super::{ANNOTATIONS_FILE, Dataset, Kind, Note, QUESTION_ENTITIES_FILE};
 use crate::error::Result;
 
@@ -169,14 +169,35 @@ pub struct VectorSummary {
     pub truncated_at_tokens: Option<usize>,
     /// Rows longer than that, estimated.
     pub cut_estimated: Option<usize>,
+    /// Rows longer than the encoder takes, counted with its tokenizer; `None` where that is not at hand.
+    pub cut: Option<usize>,
 }
 
-/// Looks at a dataset and the files beside it. Only reading that fails for reasons outside the files is an error.
+/// The encoder that would make what the vector files lack.
+pub struct Outlook<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// How to get it, where it is not on this machine.
+    pub missing: Option<&'a str>,
+    /// Its tokenizer, where it is.
+    pub measure: Option<&'a dyn TextMeasure>,
+}
+
+/// Looks at a dataset and the files beside it, without a thought of what an encoder could make. Only reading that fails for reasons
+/// outside the files is an error.
 pub fn inspect(dataset: &Dataset) -> Result<Inspection> {
+    inspect_with(dataset, None)
+}
+
+/// As [`inspect`], where `encoder` makes what the vector files lack.
+///
+/// # Errors
+/// As [`inspect`].
+pub fn inspect_with(dataset: &Dataset, encoder: Option<&Outlook<'_>>) -> Result<Inspection> {
     let mut findings = dataset.notes.clone();
     let passages = contents::passages(dataset, &mut findings);
     let questions = contents::questions(dataset, &mut findings);
-    let beside = beside::look(dataset, &mut findings)?;
+    let beside = beside::look(dataset, encoder.and_then(|e| e.measure), &mut findings)?;
     contents::prefixed(dataset, beside.passage_prefix, &mut findings);
     Ok(Inspection {
         name: dataset.name.clone(),
@@ -189,14 +210,14 @@ pub fn inspect(dataset: &Dataset) -> Result<Inspection> {
         passage_prefix: beside.passage_prefix,
         annotations: beside.annotations,
         question_entities: beside.question_entities,
-        readiness: readiness(dataset, &beside),
+        readiness: readiness(dataset, &beside, encoder),
         vectors: beside.vectors,
         findings,
     })
 }
 
 /// What `livingrag index` would say: ready, ready without entities, or what is missing.
-fn readiness(dataset: &Dataset, beside: &beside::Beside) -> String {
+fn readiness(dataset: &Dataset, beside: &beside::Beside, encoder: Option<&Outlook<'_>>) -> String {
     if dataset.passages.is_empty() {
         return "cannot be built: there is no passage".into();
     }
@@ -210,12 +231,26 @@ fn readiness(dataset: &Dataset, beside: &beside::Beside) -> String {
     missing.extend(beside.annotations.is_none().then(|| ANNOTATIONS_FILE.to_owned()));
     missing.extend(beside.question_entities.is_none().then(|| QUESTION_ENTITIES_FILE.to_owned()));
     let vectors = [dense.as_slice(), &graph].concat();
+    let prefix = if beside.passage_prefix == "none" { " with --set index.passage_prefix=none" } else { "" };
+    if let Some(encoder) = encoder.filter(|_| !vectors.is_empty()) {
+        // The encoder makes vectors, and nothing makes annotations.
+        let how = match encoder.missing {
+            None => encoder.name.to_owned(),
+            Some(command) => format!("{}, which is not on this machine (get it with `{command}`)", encoder.name),
+        };
+        if missing.is_empty() {
+            return format!("can be built{prefix}; the missing vectors of {} are made by {how}", vectors.join(", "));
+        }
+        let with = if prefix.is_empty() { " with" } else { prefix };
+        return format!(
+            "can be built{with} --set index.annotations=none, without entities{}; with them it lacks {}",
+            if dense.is_empty() { String::new() } else { format!(", where {how} makes the missing vectors") },
+            missing.join(", ")
+        );
+    }
     missing.extend((!vectors.is_empty()).then(|| format!("vectors of {}", vectors.join(", "))));
     let missing = missing.join(", ");
-    let mut sets = String::new();
-    if beside.passage_prefix == "none" {
-        sets.push_str(" with --set index.passage_prefix=none");
-    }
+    let mut sets = prefix.to_owned();
     if missing.is_empty() {
         format!("can be built{sets}")
     } else if dense.is_empty() {

@@ -127,6 +127,7 @@ impl Inspection {
                 None => format!("{} rows, how many are needed is unknown", v.rows),
             };
             let cut = match (v.truncated_at_tokens, v.cut_estimated) {
+                _ if v.cut.is_some() => format!("{} cut", v.cut.unwrap_or_default()),
                 (Some(limit), Some(0)) => format!("none over {limit} tokens (estimated)"),
                 (Some(limit), Some(cut)) => format!("about {cut} cut at {limit} tokens (estimated)"),
                 _ => "where texts were cut is not stated".to_owned(),

@@ -1,25 +1,26 @@
 //! The cache's file: one table in SQLite.
 //!
-//! In: entries. Out: the same. Safe for threads (one connection behind a lock) and processes (WAL, a busy timeout, and an insert
-//! that lets the first answer stand). `synchronous = normal`: a killed process loses nothing, a power cut at most the last
-//! moments. WAL needs a local disk, not a network share.
+//! In: entries. Out: the same. Safe for threads (one connection behind a lock) and processes ([`crate::sqlite`], and an insert
+//! that lets the first answer stand).
 
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::time::Duration;
 
-use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Row, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::{CacheStats, Entry, ModelStats, Pruned, Selection};
 use crate::llm::{CacheKey, Usage, locked};
+use crate::sqlite::{self, Layout, count};
 use crate::{Error, Result};
 
-/// Marks the file as ours: "LRLM".
-const APPLICATION: i64 = 0x4c52_4c4d;
-/// Layout of the table.
-const VERSION: i64 = 1;
-/// How long one process waits for another.
-const BUSY: Duration = Duration::from_secs(60);
+const LAYOUT: Layout = Layout {
+    what: "request cache",
+    // "LRLM"
+    application: 0x4c52_4c4d,
+    version: 1,
+    tables: TABLE,
+    other_version: "use the program that wrote it to export it, then import it here",
+};
 
 const TABLE: &str = "
     CREATE TABLE answers (
@@ -45,10 +46,7 @@ impl Cache {
     /// # Errors
     /// When the file is something else, of a newer layout, or cannot be opened.
     pub fn open(path: &Path) -> Result<Self> {
-        if let Some(folder) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
-            std::fs::create_dir_all(folder).map_err(|e| Error::io("create", folder, e))?;
-        }
-        Self::connect(path, OpenFlags::default())
+        Ok(Self { path: path.to_owned(), connection: Mutex::new(sqlite::open(path, &LAYOUT)?) })
     }
 
     /// Opens a cache that must be there.
@@ -60,15 +58,7 @@ impl Cache {
             return Err(Error::request(format!("there is no cache at {}", path.display()))
                 .with_hint("a run with a chat endpoint makes it; name another with --cache"));
         }
-        Self::connect(path, OpenFlags::default() & !OpenFlags::SQLITE_OPEN_CREATE)
-    }
-
-    fn connect(path: &Path, flags: OpenFlags) -> Result<Self> {
-        let failed = |e| failure("open", path, e);
-        let connection = Connection::open_with_flags(path, flags).map_err(failed)?;
-        connection.busy_timeout(BUSY).map_err(failed)?;
-        prepare(&connection, path)?;
-        Ok(Self { path: path.to_owned(), connection: Mutex::new(connection) })
+        Ok(Self { path: path.to_owned(), connection: Mutex::new(sqlite::open_existing(path, &LAYOUT)?) })
     }
 
     /// Where it is.
@@ -174,64 +164,12 @@ impl Cache {
         }
         self.with("prune", |db| {
             let answers = db.execute(&format!("DELETE {WHERE}"), chosen)? as u64;
-            // Others may be reading; then the room is kept for new answers instead.
-            db.busy_timeout(Duration::from_secs(1))?;
-            let shrunk = db.execute_batch("VACUUM; PRAGMA wal_checkpoint(TRUNCATE);");
-            db.busy_timeout(BUSY)?;
-            match shrunk {
-                Err(e) if !is_busy(&e) => Err(e),
-                shrunk => Ok(Pruned { answers, shrunk: shrunk.is_ok() }),
-            }
+            Ok(Pruned { answers, shrunk: sqlite::shrink(db)? })
         })
     }
 
     fn with<T>(&self, action: &str, work: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T> {
-        work(&locked(&self.connection)).map_err(|e| failure(action, &self.path, e))
-    }
-}
-
-/// Switches to WAL and makes the table in a new file; checks an old one.
-fn prepare(db: &Connection, path: &Path) -> Result<()> {
-    let pragma = |name: &str| db.query_row(&format!("PRAGMA {name}"), [], |row| row.get::<_, i64>(0));
-    let failed = |e| failure("open", path, e);
-    switch_to_wal(db).map_err(failed)?;
-    db.execute_batch("PRAGMA synchronous = NORMAL; BEGIN IMMEDIATE;").map_err(failed)?;
-    // In the transaction, so that of two processes that find an empty file only one makes the table.
-    let checked = (|| {
-        let (application, version) =
-            (pragma("application_id").map_err(failed)?, pragma("user_version").map_err(failed)?);
-        let objects: i64 = db.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).map_err(failed)?;
-        if application == 0 && objects == 0 {
-            let make = format!("PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION}; {TABLE}");
-            return db.execute_batch(&make).map_err(failed);
-        }
-        if application != APPLICATION {
-            return Err(not_ours(path));
-        }
-        if version != VERSION {
-            return Err(Error::request(format!(
-                "the cache {} has layout {version}, this program reads {VERSION}",
-                path.display()
-            ))
-            .with_hint("use the program that wrote it to export it, then import it here"));
-        }
-        Ok(())
-    })();
-    db.execute_batch(if checked.is_ok() { "COMMIT" } else { "ROLLBACK" }).map_err(failed)?;
-    checked
-}
-
-/// SQLite does not wait for the lock this switch needs, so it is tried again for a while.
-fn switch_to_wal(db: &Connection) -> rusqlite::Result<()> {
-    let mut tries = 0;
-    loop {
-        match db.query_row("PRAGMA journal_mode = WAL", [], |row| row.get::<_, String>(0)) {
-            Err(e) if is_busy(&e) && tries < 500 => {
-                tries += 1;
-                std::thread::sleep(Duration::from_millis(20));
-            }
-            switched => return switched.map(drop),
-        }
+        work(&locked(&self.connection)).map_err(|e| sqlite::failure(action, &self.path, &LAYOUT, e))
     }
 }
 
@@ -280,27 +218,6 @@ fn entry(row: &Row<'_>) -> rusqlite::Result<Entry> {
         tries: row.get(11)?,
         created: row.get(12)?,
     })
-}
-
-/// SQLite's integers are signed; ours here never are.
-fn count(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
-    row.get::<_, i64>(column).map(|n| u64::try_from(n).unwrap_or(0))
-}
-
-fn is_busy(error: &rusqlite::Error) -> bool {
-    matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
-}
-
-fn failure(action: &str, path: &Path, error: rusqlite::Error) -> Error {
-    if error.sqlite_error_code() == Some(ErrorCode::NotADatabase) {
-        return not_ours(path);
-    }
-    Error::work(format!("cannot {action} the cache {}", path.display())).with_source(error)
-}
-
-fn not_ours(path: &Path) -> Error {
-    Error::request(format!("{} is no request cache of livingrag", path.display()))
-        .with_hint("name a new file, or one that a run has made")
 }
 
 #[cfg(test)]

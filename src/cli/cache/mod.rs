@@ -1,8 +1,15 @@
-//! `livingrag cache`: what the request cache holds, and moving answers between machines.
+//! `livingrag cache`: what the caches hold, and moving it between machines.
 //!
-//! In: the cache's file. Out: a listing on standard output, a Parquet file, or a changed cache.
+//! In: a cache's file, of chat answers or of grounding pairs; the file says which. Out: a listing on standard output, a file to take
+//! along, or a changed cache.
 
-use std::path::PathBuf;
+#[cfg(any(feature = "encoders", feature = "llm"))]
+mod pairs;
+#[cfg(not(any(feature = "encoders", feature = "llm")))]
+#[path = "pairs_disabled.rs"]
+mod pairs;
+
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::{ArgGroup, Args, Subcommand};
@@ -12,10 +19,12 @@ use crate::llm::{self, Cache, Selection};
 use crate::{Error, Result};
 
 /// Where runs keep answers unless told otherwise.
-const DEFAULT: &str = "results/llm-cache.sqlite";
+const ANSWERS: &str = "results/llm-cache.sqlite";
+/// Where they keep the pairs of grounding models.
+const PAIRS: &str = "results/nli-cache.sqlite";
 const DAY: i64 = 86_400;
 
-/// Looks after the kept answers of chat models
+/// Looks after the kept answers of chat models and the scored pairs of grounding models
 #[derive(Debug, Args)]
 pub struct CacheArgs {
     #[command(subcommand)]
@@ -33,12 +42,21 @@ enum CacheCommand {
 /// Which cache.
 #[derive(Debug, Args)]
 struct Which {
-    /// The cache's file
-    #[arg(long, value_name = "FILE", default_value = DEFAULT)]
-    cache: PathBuf,
+    /// The cache's file [default: results/llm-cache.sqlite, results/nli-cache.sqlite]
+    #[arg(long, value_name = "FILE")]
+    cache: Option<PathBuf>,
 }
 
-/// Lists what is kept, by model and address
+impl Which {
+    /// The file named, or the one of answers.
+    fn or_answers(&self) -> &Path {
+        self.cache.as_deref().unwrap_or(Path::new(ANSWERS))
+    }
+}
+
+/// Lists what is kept, by model and address or precision
+///
+/// Without --cache both default files are listed, as far as they are there.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  livingrag cache stats")]
 struct StatsArgs {
@@ -46,37 +64,38 @@ struct StatsArgs {
     which: Which,
 }
 
-/// Writes every kept answer to a Parquet file
+/// Writes every kept answer to a Parquet file, or every scored pair to a copy of its cache
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  livingrag cache export answers.parquet")]
+#[command(after_help = "Examples:\n  livingrag cache export answers.parquet\n  \
+                        livingrag cache export pairs.sqlite --cache results/nli-cache.sqlite")]
 struct ExportArgs {
     /// The file to write; it must not be there
-    #[arg(value_name = "FILE.parquet")]
+    #[arg(value_name = "FILE")]
     file: PathBuf,
     #[command(flatten)]
     which: Which,
 }
 
-/// Adds the answers of exported files; those already kept stay
+/// Adds what exported files hold; what is already kept stays
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  livingrag cache import answers.parquet")]
 struct ImportArgs {
     /// Files that export wrote
-    #[arg(required = true, value_name = "FILE.parquet")]
+    #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     #[command(flatten)]
     which: Which,
 }
 
-/// Removes the kept answers that meet every condition given
+/// Removes the kept answers or pairs that meet every condition given
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  livingrag cache prune --older-than 90 --dry-run")]
 #[command(group(ArgGroup::new("condition").args(["older_than", "model"]).required(true).multiple(true)))]
 struct PruneArgs {
-    /// Only answers that came more than this many days ago
+    /// Only what came more than this many days ago
     #[arg(long, value_name = "DAYS")]
     older_than: Option<u32>,
-    /// Only answers of this model
+    /// Only what is of this model
     #[arg(long, value_name = "NAME")]
     model: Option<String>,
     /// Counts them and removes none
@@ -98,7 +117,22 @@ pub fn cache(args: &CacheArgs, global: &Global) -> Result<()> {
 
 /// Tab-separated, one line a model and address.
 fn stats(args: &StatsArgs) -> Result<()> {
-    let stats = Cache::open_existing(&args.which.cache)?.stats()?;
+    match &args.which.cache {
+        Some(file) if pairs::is_one(file) => pairs::stats(file),
+        Some(file) => answer_stats(file),
+        None if !pairs::is_one(Path::new(PAIRS)) => answer_stats(Path::new(ANSWERS)),
+        None => {
+            if Path::new(ANSWERS).is_file() {
+                answer_stats(Path::new(ANSWERS))?;
+                output::data("")?;
+            }
+            pairs::stats(Path::new(PAIRS))
+        }
+    }
+}
+
+fn answer_stats(file: &Path) -> Result<()> {
+    let stats = Cache::open_existing(file)?.stats()?;
     let mut out = output::Data::stdout();
     out.line("model\tbase_url\tanswers\twith_usage\tprompt_tokens\tcompletion_tokens\tmean_ms\toldest\tnewest")?;
     for m in &stats.models {
@@ -119,7 +153,11 @@ fn stats(args: &StatsArgs) -> Result<()> {
 }
 
 fn export(args: &ExportArgs, global: &Global) -> Result<()> {
-    let answers = llm::export(&Cache::open_existing(&args.which.cache)?, &args.file)?;
+    let cache = args.which.or_answers();
+    if pairs::is_one(cache) {
+        return pairs::export(cache, &args.file, global);
+    }
+    let answers = llm::export(&Cache::open_existing(cache)?, &args.file)?;
     output::note(global.quiet, &format!("{}: answers written: {answers}", args.file.display()));
     Ok(())
 }
@@ -129,7 +167,10 @@ fn import(args: &ImportArgs, global: &Global) -> Result<()> {
         // Before a cache is made for nothing.
         return Err(Error::request(format!("there is no file {}", file.display())));
     }
-    let cache = Cache::open(&args.which.cache)?;
+    if args.files.iter().any(|file| pairs::is_one(file)) {
+        return pairs::import(args.which.cache.as_deref().unwrap_or(Path::new(PAIRS)), &args.files, global);
+    }
+    let cache = Cache::open(args.which.or_answers())?;
     for file in &args.files {
         let imported = llm::import(&cache, file)?;
         let kept = imported.rows - imported.added;
@@ -144,11 +185,13 @@ fn import(args: &ImportArgs, global: &Global) -> Result<()> {
 fn prune(args: &PruneArgs, global: &Global) -> Result<()> {
     let now =
         SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| i64::try_from(d.as_secs()).unwrap_or(i64::MAX));
-    let selection = Selection {
-        created_before: args.older_than.map(|days| now - i64::from(days) * DAY),
-        model: args.model.clone(),
-    };
-    let pruned = Cache::open_existing(&args.which.cache)?.prune(&selection, args.dry_run)?;
+    let cache = args.which.or_answers();
+    let created_before = args.older_than.map(|days| now - i64::from(days) * DAY);
+    if pairs::is_one(cache) {
+        return pairs::prune(cache, created_before, args.model.as_deref(), args.dry_run, global);
+    }
+    let selection = Selection { created_before, model: args.model.clone() };
+    let pruned = Cache::open_existing(cache)?.prune(&selection, args.dry_run)?;
     let done = if args.dry_run { "that would be removed" } else { "removed" };
     output::note(global.quiet, &format!("answers {done}: {}", pruned.answers));
     if !args.dry_run && !pruned.shrunk {
