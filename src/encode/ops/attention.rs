@@ -3,190 +3,209 @@
 //! In: q, k and v of every token side by side `[T, 3H]`, and the position terms. Out: `[T, H]`.
 //! score[i,j] = (Q_i·K_j + position terms) / sqrt(head_dim · f), f = 1 + the number of disentangled terms.
 
-use candle_core::{CpuStorage, CustomOp1, DType, Layout, Shape, Tensor};
+use std::sync::Arc;
+
+use candle_core::{CpuStorage, CustomOp1, CustomOp2, DType, Layout, Shape, Tensor};
 use rayon::prelude::*;
 
-use super::{Segments, failed, misfit, slice};
+use super::attend::{Head, Index, Places, Terms};
+use super::lanes::{Unit, run};
+use super::panels::with_room;
+use super::position::PackedTables;
+use super::product::{Shared, filled};
+use super::{PositionBias, Precision, Segments, failed, misfit, slice};
 use crate::Result;
-use crate::math::encoder::relative_bucket;
-
-/// What the distance of two tokens adds to their score.
-#[derive(Debug, Clone, Copy)]
-pub enum PositionBias<'a> {
-    /// Nothing: positions are in the embeddings (BERT, RoBERTa).
-    None,
-    /// A number a head and distance, added after scaling (MPNet).
-    Relative {
-        /// `[heads, 2·span + 1]`; entry d + span is for d = i - j, clamped to ±span.
-        table: &'a Tensor,
-    },
-    /// Products of contents with positions (DeBERTa-v2/v3).
-    Disentangled(&'a DisentangledTables),
-}
-
-/// Keys and queries of relative positions, made once a model and layer: they do not depend on the texts.
-#[derive(Debug, Clone)]
-pub struct DisentangledTables {
-    /// `[heads, 2·span, head_dim]` each.
-    keys: Option<Tensor>,
-    queries: Option<Tensor>,
-    span: usize,
-    /// 0: distances are taken as they are.
-    max_positions: usize,
-}
-
-impl DisentangledTables {
-    /// From `kr` (content to position) and `qr` (position to content), each `[heads, 2·buckets, head_dim]` or absent. With
-    /// `max_positions` 0 distances are not put in buckets, and `buckets` is the largest distance told apart.
-    ///
-    /// # Errors
-    /// When both are absent or a shape does not fit.
-    pub fn new(kr: Option<Tensor>, qr: Option<Tensor>, buckets: usize, max_positions: usize) -> Result<Self> {
-        let mut shape = None;
-        for table in [&kr, &qr].into_iter().flatten() {
-            let fits = table.dims3().is_ok_and(|(_, n, _)| n == 2 * buckets && n > 0);
-            if !fits || shape.as_ref().is_some_and(|s| s != table.shape()) {
-                let shapes = format!("a table {:?} is not [heads, {}, head_dim]", table.dims(), 2 * buckets);
-                return Err(misfit("relative positions", shapes));
-            }
-            shape = Some(table.shape().clone());
-        }
-        if shape.is_none() {
-            return Err(misfit("relative positions", "neither c2p nor p2c has a table"));
-        }
-        let plain = |t: Option<Tensor>| t.map(|t| t.to_dtype(DType::F32)?.contiguous()).transpose();
-        let keys = plain(kr).map_err(failed("relative positions"))?;
-        let queries = plain(qr).map_err(failed("relative positions"))?;
-        Ok(Self { keys, queries, span: buckets, max_positions })
-    }
-
-    /// Position terms: 1 or 2.
-    pub fn terms(&self) -> usize {
-        usize::from(self.keys.is_some()) + usize::from(self.queries.is_some())
-    }
-
-    /// `[heads, 2·buckets, head_dim]`
-    pub fn shape(&self) -> Option<&Shape> {
-        self.keys.as_ref().or(self.queries.as_ref()).map(Tensor::shape)
-    }
-
-    /// Row of the tables for the distance i - j.
-    pub fn row(&self, distance: i64) -> usize {
-        let span = self.span as i64;
-        let bucket = relative_bucket(distance, self.span, self.max_positions);
-        (bucket + span).clamp(0, 2 * span - 1) as usize
-    }
-}
 
 /// Attention of every token over the tokens of its own text: qkv `[T, 3H]` (q, then k, then v) to `[T, H]`.
 ///
 /// # Errors
 /// When shapes do not fit each other, or the device fails.
 pub fn attention(qkv: &Tensor, segments: &Segments, heads: usize, bias: &PositionBias) -> Result<Tensor> {
+    attention_in(qkv, segments, heads, bias, Precision::F32)
+}
+
+/// [`attention`] with products of a precision; scores, softmax and sums stay `f32`.
+///
+/// # Errors
+/// As [`attention`].
+pub fn attention_in(
+    qkv: &Tensor,
+    segments: &Segments,
+    heads: usize,
+    bias: &PositionBias,
+    precision: Precision,
+) -> Result<Tensor> {
     let width = if qkv.rank() == 2 { qkv.dims()[1] } else { 0 };
     if width == 0 || heads == 0 || !width.is_multiple_of(3 * heads) || qkv.dims()[0] != segments.total() {
         let shapes = format!("q, k, v {:?} for {} tokens and {heads} heads", qkv.dims(), segments.total());
         return Err(misfit("attention", shapes));
     }
-    let head_dim = width / 3 / heads;
-    match bias {
-        PositionBias::None => {}
-        PositionBias::Relative { table } => {
-            if !table.dims2().is_ok_and(|(h, n)| h == heads && n % 2 == 1) {
-                return Err(misfit("attention", format_args!("a table {:?} for {heads} heads", table.dims())));
-            }
-        }
-        PositionBias::Disentangled(tables) => {
-            if !tables.shape().is_some_and(|s| s.dims()[0] == heads && s.dims()[2] == head_dim) {
-                let shapes = format!("tables {:?} for {heads} heads of {head_dim}", tables.shape());
-                return Err(misfit("attention", shapes));
-            }
-        }
-    }
-    let op = AttentionOp { segments, heads, head_dim, bias };
+    let op = AttentionOp { segments, heads, head_dim: width / 3 / heads, bias, precision };
+    op.check()?;
     qkv.contiguous().and_then(|qkv| qkv.apply_op1_no_bwd(&op)).map_err(failed("attention"))
 }
 
+/// Attention of the first token of each text only, over the tokens of its text: q `[n, H]` of the n texts' first tokens and kv `[T, 2H]`
+/// (k, then v) to `[n, H]`. A classifier that reads the first token needs no more of its last layer. No text may be empty.
+///
+/// # Errors
+/// As [`attention`], and when a text is empty.
+pub fn attention_first(
+    q: &Tensor,
+    kv: &Tensor,
+    segments: &Segments,
+    heads: usize,
+    bias: &PositionBias,
+    precision: Precision,
+) -> Result<Tensor> {
+    let width = if q.rank() == 2 { q.dims()[1] } else { 0 };
+    let fits = q.rank() == 2 && q.dims()[0] == segments.len() && kv.dims() == [segments.total(), 2 * width];
+    if width == 0 || heads == 0 || !width.is_multiple_of(heads) || !fits {
+        let shapes = format!(
+            "q {:?} and k, v {:?} for {} texts, {} tokens and {heads} heads",
+            q.dims(),
+            kv.dims(),
+            segments.len(),
+            segments.total()
+        );
+        return Err(misfit("attention", shapes));
+    }
+    if segments.offsets().windows(2).any(|w| w[0] == w[1]) {
+        return Err(misfit("attention", "a text without tokens has no first one"));
+    }
+    let op = AttentionOp { segments, heads, head_dim: width / heads, bias, precision };
+    op.check()?;
+    let out = || q.contiguous()?.apply_op2_no_bwd(&kv.contiguous()?, &op);
+    out().map_err(failed("attention"))
+}
+
+/// As operation on one tensor: all tokens; on two: the first tokens.
 struct AttentionOp<'a> {
     segments: &'a Segments,
     heads: usize,
     head_dim: usize,
     bias: &'a PositionBias<'a>,
+    precision: Precision,
 }
 
-/// Position terms as numbers on the host.
+/// Position terms on the host.
 enum HostBias {
     None,
-    Relative(Vec<f32>, usize),
-    Disentangled { keys: Option<Vec<f32>>, queries: Option<Vec<f32>>, rows: Vec<usize>, table: usize },
+    /// `[heads, 2·span + 1]` by e = j - i.
+    Relative(Vec<f32>, Vec<u32>),
+    Disentangled(Arc<PackedTables>),
+}
+
+/// Where the operation reads: q, k and v of the first token, and numbers from a row to the next.
+#[derive(Clone, Copy)]
+struct Inputs<'a> {
+    q: &'a [f32],
+    q_stride: usize,
+    kv: &'a [f32],
+    kv_stride: usize,
+    first_only: bool,
 }
 
 impl AttentionOp<'_> {
+    fn check(&self) -> Result<()> {
+        let (heads, dim) = (self.heads, self.head_dim);
+        let fits = match self.bias {
+            PositionBias::None => true,
+            PositionBias::Relative { table } => table.dims2().is_ok_and(|(h, n)| h == heads && n % 2 == 1),
+            PositionBias::Disentangled(tables) => {
+                tables.shape().is_some_and(|s| s.dims()[0] == heads && s.dims()[2] == dim)
+            }
+        };
+        if fits {
+            return Ok(());
+        }
+        let shape = match self.bias {
+            PositionBias::Relative { table } => Some(table.shape()),
+            PositionBias::Disentangled(tables) => tables.shape(),
+            PositionBias::None => None,
+        };
+        Err(misfit("attention", format_args!("a table {shape:?} for {heads} heads of {dim}")))
+    }
+
+    fn scale(&self) -> f32 {
+        (1.0 / ((self.head_dim * (1 + self.bias.terms())) as f64).sqrt()) as f32
+    }
+
     fn host_bias(&self) -> candle_core::Result<HostBias> {
         Ok(match self.bias {
             PositionBias::None => HostBias::None,
             PositionBias::Relative { table } => {
-                HostBias::Relative(table.to_dtype(DType::F32)?.flatten_all()?.to_vec1()?, table.dims()[1] / 2)
+                let entries = table.dims()[1];
+                let mut table = table.to_dtype(DType::F32)?.flatten_all()?.to_vec1::<f32>()?;
+                table.chunks_exact_mut(entries).for_each(<[f32]>::reverse);
+                HostBias::Relative(table, (0..entries as u32).collect())
             }
-            PositionBias::Disentangled(t) => {
-                let numbers = |t: &Option<Tensor>| t.as_ref().map(|t| t.flatten_all()?.to_vec1::<f32>()).transpose();
-                let far = self.segments.max_len() as i64;
-                let rows = (-far..=far).map(|d| t.row(d)).collect();
-                HostBias::Disentangled {
-                    keys: numbers(&t.keys)?,
-                    queries: numbers(&t.queries)?,
-                    rows,
-                    table: 2 * t.span,
-                }
-            }
+            PositionBias::Disentangled(tables) => HostBias::Disentangled(tables.packed(self.precision)?),
         })
     }
 
-    /// The rows of one text, all heads.
-    fn text(&self, qkv: &[f32], bias: &HostBias, out: &mut [f32]) {
-        let (dim, hidden) = (self.head_dim, self.heads * self.head_dim);
-        let len = out.len() / hidden;
-        let far = self.segments.max_len();
-        let terms = if let PositionBias::Disentangled(t) = self.bias { t.terms() } else { 0 };
-        let scale = 1.0 / ((dim * (1 + terms)) as f32).sqrt();
-        let row = |part: usize, h: usize, i: usize| &qkv[i * 3 * hidden + part * hidden + h * dim..][..dim];
-        let mut scores = vec![0f32; len];
-        for h in 0..self.heads {
-            for i in 0..len {
-                for (j, score) in scores.iter_mut().enumerate() {
-                    *score = dot(row(0, h, i), row(1, h, j)) * scale;
-                    match bias {
-                        HostBias::None => {}
-                        HostBias::Relative(table, span) => {
-                            let d = (i as i64 - j as i64).clamp(-(*span as i64), *span as i64) + *span as i64;
-                            *score += table[h * (2 * span + 1) + d as usize];
-                        }
-                        HostBias::Disentangled { keys, queries, rows, table } => {
-                            let entry = h * table + rows[i + far - j];
-                            if let Some(keys) = keys {
-                                *score += dot(row(0, h, i), &keys[entry * dim..][..dim]) * scale;
-                            }
-                            if let Some(queries) = queries {
-                                *score += dot(row(1, h, j), &queries[entry * dim..][..dim]) * scale;
-                            }
-                        }
-                    }
-                }
-                let max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-                scores.iter_mut().for_each(|s| *s = (*s - max).exp());
-                let sum: f32 = scores.iter().sum();
-                let out = &mut out[i * hidden + h * dim..][..dim];
-                for (j, weight) in scores.iter().enumerate() {
-                    out.iter_mut().zip(row(2, h, j)).for_each(|(o, v)| *o = weight.mul_add(*v, *o));
-                }
-                out.iter_mut().for_each(|o| *o /= sum);
+    /// The position terms of one head.
+    fn terms<'b>(&self, bias: &'b HostBias, head: usize) -> (Terms<'b>, Index<'b>) {
+        match (bias, self.bias) {
+            (HostBias::Relative(table, index), _) => {
+                let span = index.len() / 2;
+                let index = Index { of: index, far: span, near: span as isize, entries: index.len() };
+                (Terms::Relative(&table[head * index.entries..][..index.entries]), index)
             }
+            (HostBias::Disentangled(packed), PositionBias::Disentangled(tables)) => {
+                let (keys, queries) = (packed.keys.get(head), packed.queries.get(head).map(Vec::as_slice));
+                (Terms::Disentangled { keys, queries }, tables.index(packed))
+            }
+            _ => (Terms::None, Index { of: &[0], far: 0, near: 0, entries: 1 }),
         }
     }
-}
 
-fn dot(a: &[f32], b: &[f32]) -> f32 {
-    a.iter().zip(b).fold(0f32, |sum, (x, y)| x.mul_add(*y, sum))
+    fn host(&self, unit: Unit, inputs: Inputs, bias: &HostBias) -> Vec<f32> {
+        let hidden = self.heads * self.head_dim;
+        let pairs = self.precision == Precision::Bf16;
+        let n_out = if inputs.first_only { self.segments.len() } else { self.segments.total() };
+        // Long texts first, so that no long one is left for the end.
+        let mut texts: Vec<usize> = (0..self.segments.len()).filter(|&i| !self.segments.rows(i).is_empty()).collect();
+        texts.sort_by_key(|&i| std::cmp::Reverse(self.segments.rows(i).len()));
+        let fill = |out: Shared| {
+            (0..texts.len() * self.heads).into_par_iter().with_max_len(1).for_each(|task| {
+                let (text, head) = (texts[task / self.heads], task % self.heads);
+                let rows = self.segments.rows(text);
+                let n_queries = if inputs.first_only { 1 } else { rows.len() };
+                let first = if inputs.first_only { text } else { rows.start };
+                let (terms, index) = self.terms(bias, head);
+                let places = Places::new(n_queries, rows.len(), self.head_dim, index.entries, pairs);
+                let column = head * self.head_dim;
+                with_room(places.total, |room| {
+                    let kv = &inputs.kv[rows.start * inputs.kv_stride + column..];
+                    let body = Head {
+                        unit,
+                        pairs,
+                        q: inputs.q[first * inputs.q_stride + column..].as_ptr(),
+                        q_stride: inputs.q_stride,
+                        n_queries,
+                        k: kv.as_ptr(),
+                        v: kv[hidden..].as_ptr(),
+                        kv_stride: inputs.kv_stride,
+                        len: rows.len(),
+                        dim: self.head_dim,
+                        scale: self.scale(),
+                        terms,
+                        index,
+                        // SAFETY: rows and columns of this text and head are within the output.
+                        out: unsafe { out.at(first * hidden + column) },
+                        out_stride: hidden,
+                        room,
+                    };
+                    // SAFETY: shapes were checked, the room is as large as the places ask, and no other task writes these rows and
+                    // columns.
+                    unsafe { run(unit, body) };
+                });
+            });
+        };
+        // SAFETY: every text and head writes its own rows and columns, and together they are all.
+        unsafe { filled(n_out * hidden, fill) }
+    }
 }
 
 impl CustomOp1 for AttentionOp<'_> {
@@ -197,20 +216,33 @@ impl CustomOp1 for AttentionOp<'_> {
     fn cpu_fwd(&self, storage: &CpuStorage, layout: &Layout) -> candle_core::Result<(CpuStorage, Shape)> {
         let qkv = slice(storage, layout)?;
         let hidden = self.heads * self.head_dim;
-        let bias = self.host_bias()?;
-        let mut out = vec![0f32; self.segments.total() * hidden];
-        let mut rest = out.as_mut_slice();
-        let mut texts = Vec::with_capacity(self.segments.len());
-        for i in 0..self.segments.len() {
-            let rows = self.segments.rows(i);
-            let (own, others) = std::mem::take(&mut rest).split_at_mut(rows.len() * hidden);
-            texts.push((rows, own));
-            rest = others;
+        if qkv.is_empty() {
+            return Ok((CpuStorage::F32(Vec::new()), Shape::from((0, hidden))));
         }
-        texts.into_par_iter().for_each(|(rows, out)| {
-            self.text(&qkv[rows.start * 3 * hidden..rows.end * 3 * hidden], &bias, out);
-        });
+        let stride = 3 * hidden;
+        let inputs = Inputs { q: qkv, q_stride: stride, kv: &qkv[hidden..], kv_stride: stride, first_only: false };
+        let out = self.host(Unit::detect(), inputs, &self.host_bias()?);
         Ok((CpuStorage::F32(out), Shape::from((self.segments.total(), hidden))))
+    }
+}
+
+impl CustomOp2 for AttentionOp<'_> {
+    fn name(&self) -> &'static str {
+        "attention-first"
+    }
+
+    fn cpu_fwd(
+        &self,
+        s1: &CpuStorage,
+        l1: &Layout,
+        s2: &CpuStorage,
+        l2: &Layout,
+    ) -> candle_core::Result<(CpuStorage, Shape)> {
+        let hidden = self.heads * self.head_dim;
+        let (q, kv) = (slice(s1, l1)?, slice(s2, l2)?);
+        let inputs = Inputs { q, q_stride: hidden, kv, kv_stride: 2 * hidden, first_only: true };
+        let out = self.host(Unit::detect(), inputs, &self.host_bias()?);
+        Ok((CpuStorage::F32(out), Shape::from((self.segments.len(), hidden))))
     }
 }
 
@@ -218,6 +250,7 @@ impl CustomOp1 for AttentionOp<'_> {
 mod tests {
     use candle_core::Device;
 
+    use super::super::DisentangledTables;
     use super::*;
 
     #[test]

@@ -5,8 +5,10 @@
 use std::sync::Arc;
 
 use candle_core::{CpuStorage, CustomOp1, DType, Device, Layout, Shape, Tensor};
-use rayon::prelude::*;
 
+use super::lanes::Unit;
+use super::panels::{COLUMNS, Panels};
+use super::product::linear;
 use super::{Activation, Precision, failed, misfit, slice};
 use crate::Result;
 
@@ -26,12 +28,11 @@ enum Weights {
     Device { transposed: Tensor, bias: Tensor },
 }
 
-/// Weight `[out, in]` and bias `[out]`.
+/// Weight and bias as the products read them, the bias padded with zeros to whole panels.
 #[derive(Debug)]
 struct HostWeights {
-    weight: Vec<f32>,
+    panels: Panels,
     bias: Vec<f32>,
-    precision: Precision,
 }
 
 impl Linear {
@@ -69,11 +70,10 @@ impl Linear {
         let bias = if biases.len() == 1 { biases.remove(0) } else { Tensor::cat(&biases, 0).map_err(fail())? };
         let outputs = weight.dims()[0];
         let weights = if let Device::Cpu = weight.device() {
-            let numbers =
-                |t: &Tensor| t.to_dtype(DType::F32)?.flatten_all()?.to_vec1::<f32>().map(|v| rounded(v, precision));
-            let weight = numbers(&weight).map_err(fail())?;
-            let bias = bias.to_dtype(DType::F32).and_then(|b| b.to_vec1::<f32>()).map_err(fail())?;
-            Weights::Host(Arc::new(HostWeights { weight, bias, precision }))
+            let rows = weight.to_dtype(DType::F32).and_then(|w| w.flatten_all()?.to_vec1::<f32>()).map_err(fail())?;
+            let mut bias = bias.to_dtype(DType::F32).and_then(|b| b.to_vec1::<f32>()).map_err(fail())?;
+            bias.resize(outputs.next_multiple_of(COLUMNS), 0.0);
+            Weights::Host(Arc::new(HostWeights { panels: Panels::new(&rows, inputs, precision), bias }))
         } else {
             let dtype = if precision == Precision::Bf16 { DType::BF16 } else { DType::F32 };
             let transposed = weight.to_dtype(dtype).and_then(|w| w.t()?.contiguous()).map_err(fail())?;
@@ -102,7 +102,7 @@ impl Linear {
         }
         match &self.weights {
             Weights::Host(weights) => {
-                let op = LinearOp { weights: Arc::clone(weights), inputs: self.inputs, outputs: self.outputs, act };
+                let op = LinearOp { weights, inputs: self.inputs, act };
                 x.contiguous().and_then(|x| x.apply_op1_no_bwd(&op)).map_err(failed("linear layer"))
             }
             Weights::Device { transposed, bias } => {
@@ -117,50 +117,22 @@ impl Linear {
     }
 }
 
-/// To the nearest number of the precision.
-fn rounded(mut values: Vec<f32>, precision: Precision) -> Vec<f32> {
-    if precision == Precision::Bf16 {
-        values.iter_mut().for_each(|v| *v = bf16(*v));
-    }
-    values
-}
-
-/// The nearest bfloat16, ties to even.
-fn bf16(x: f32) -> f32 {
-    let bits = x.to_bits();
-    f32::from_bits(bits.wrapping_add(0x7fff + (bits >> 16 & 1)) & 0xffff_0000)
-}
-
-/// x · Φ(x).
-fn gelu(x: f32) -> f32 {
-    candle_core::cpu::erf::erf_f32(x / std::f32::consts::SQRT_2).mul_add(0.5, 0.5) * x
-}
-
-struct LinearOp {
-    weights: Arc<HostWeights>,
+struct LinearOp<'a> {
+    weights: &'a HostWeights,
     inputs: usize,
-    outputs: usize,
     act: Activation,
 }
 
-impl CustomOp1 for LinearOp {
+impl CustomOp1 for LinearOp<'_> {
     fn name(&self) -> &'static str {
         "linear"
     }
 
     fn cpu_fwd(&self, storage: &CpuStorage, layout: &Layout) -> candle_core::Result<(CpuStorage, Shape)> {
         let x = slice(storage, layout)?;
-        let rows = layout.dims()[0];
-        let mut y = vec![0f32; rows * self.outputs];
-        y.par_chunks_mut(self.outputs).zip(x.par_chunks(self.inputs)).for_each(|(y, x)| {
-            let x = rounded(x.to_vec(), self.weights.precision);
-            let weights = self.weights.weight.chunks_exact(self.inputs).zip(&self.weights.bias);
-            for (y, (weight, bias)) in y.iter_mut().zip(weights) {
-                let sum = x.iter().zip(weight).fold(0f32, |sum, (a, b)| a.mul_add(*b, sum)) + bias;
-                *y = if self.act == Activation::Gelu { gelu(sum) } else { sum };
-            }
-        });
-        Ok((CpuStorage::F32(y), Shape::from((rows, self.outputs))))
+        let HostWeights { panels, bias } = self.weights;
+        let y = linear(Unit::detect(), x, self.inputs, panels, bias, self.act);
+        Ok((CpuStorage::F32(y), Shape::from((layout.dims()[0], panels.n()))))
     }
 }
 

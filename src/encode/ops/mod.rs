@@ -4,14 +4,23 @@
 //! Out: hidden states. Every element of an output has one fixed order of sums, so a token's row depends neither on the other texts of
 //! its batch nor on the number of threads. Products may be of lower precision ([`Precision`]); sums, scores, softmax and norms are `f32`.
 
+mod attend;
 mod attention;
+mod elementary;
+mod lanes;
+#[cfg(target_arch = "x86_64")]
+mod lanes_x86;
 mod linear;
 mod norm;
+mod panels;
+mod position;
+mod product;
 mod segments;
 
-pub use attention::{DisentangledTables, PositionBias, attention};
+pub use attention::{attention, attention_first, attention_in};
 pub use linear::Linear;
 pub use norm::LayerNorm;
+pub use position::{DisentangledTables, PositionBias};
 pub use segments::Segments;
 
 use candle_core::{CpuStorage, Layout};

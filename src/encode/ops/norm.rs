@@ -5,8 +5,13 @@
 use candle_core::{CpuStorage, CustomOp1, CustomOp2, DType, Layout, Shape, Tensor};
 use rayon::prelude::*;
 
+use super::lanes::{Body, LANES, Lanes, Unit, run};
+use super::product::{Shared, filled};
 use super::{failed, misfit, slice};
 use crate::Result;
+
+/// Rows one task normalises.
+const ROWS_PER_TASK: usize = 64;
 
 /// Layer normalisation over the last dimension.
 #[derive(Debug, Clone)]
@@ -83,25 +88,99 @@ impl LayerNorm {
         Err(misfit("layer normalisation", shapes))
     }
 
-    fn host_rows(&self, x: &[f32], residual: Option<&[f32]>) -> candle_core::Result<Vec<f32>> {
+    fn host_rows(&self, unit: Unit, x: &[f32], residual: Option<&[f32]>) -> candle_core::Result<Vec<f32>> {
         let Some((gamma, beta)) = &self.host else { candle_core::bail!("the weights are on another device") };
         let width = gamma.len();
-        let mut y = vec![0f32; x.len()];
-        y.par_chunks_mut(width).enumerate().for_each(|(t, y)| {
-            y.copy_from_slice(&x[t * width..(t + 1) * width]);
-            if let Some(residual) = residual {
-                y.iter_mut().zip(&residual[t * width..]).for_each(|(y, r)| *y += r);
+        let fill = |y: Shared| {
+            x.par_chunks(ROWS_PER_TASK * width).enumerate().for_each(|(task, x)| {
+                let first = task * ROWS_PER_TASK * width;
+                // SAFETY: tasks write the rows that they read, which tasks do not share; lengths were checked.
+                unsafe {
+                    let rows = Rows {
+                        x,
+                        residual: residual.map(|r| &r[first..first + x.len()]),
+                        gamma,
+                        beta,
+                        eps: self.eps,
+                        y: y.at(first),
+                    };
+                    run(unit, rows);
+                }
+            });
+        };
+        // SAFETY: every row is written.
+        Ok(unsafe { filled(x.len(), fill) })
+    }
+}
+
+/// Some rows.
+struct Rows<'a> {
+    x: &'a [f32],
+    residual: Option<&'a [f32]>,
+    gamma: &'a [f32],
+    beta: &'a [f32],
+    eps: f32,
+    y: *mut f32,
+}
+
+impl Body for Rows<'_> {
+    type Output = ();
+
+    /// # Safety
+    /// As of [`Body::run`]; `y` takes as many numbers as `x` has.
+    #[inline(always)]
+    unsafe fn run<V: Lanes>(self) {
+        let width = self.gamma.len();
+        for t in 0..self.x.len() / width {
+            let residual = self.residual.map(|r| r[t * width..].as_ptr());
+            // SAFETY: the caller's; row t is in all three.
+            unsafe { self.row::<V>(self.x[t * width..].as_ptr(), residual, self.y.add(t * width)) };
+        }
+    }
+}
+
+impl Rows<'_> {
+    /// # Safety
+    /// As of [`Lanes`]; a row is there to read, and to write.
+    #[inline(always)]
+    unsafe fn row<V: Lanes>(&self, x: *const f32, residual: Option<*const f32>, y: *mut f32) {
+        let width = self.gamma.len();
+        let (whole, rest) = (width / LANES * LANES, width % LANES);
+        let n = width as f32;
+        // SAFETY: the caller's; numbers past the row are neither read nor written.
+        unsafe {
+            let mut sum = V::splat(0.0);
+            let mut c = 0;
+            while c < width {
+                let m = if c < whole { LANES } else { rest };
+                let mut s = V::load_part(x.add(c), m);
+                if let Some(residual) = residual {
+                    s = s.add(V::load_part(residual.add(c), m));
+                }
+                s.store_part(y.add(c), m);
+                sum = sum.add(s);
+                c += LANES;
             }
-            let n = width as f32;
-            let mean = y.iter().sum::<f32>() / n;
-            y.iter_mut().for_each(|y| *y -= mean);
-            let variance = y.iter().fold(0f32, |sum, y| y.mul_add(*y, sum)) / n;
-            let scale = (variance + self.eps).sqrt().recip();
-            for (y, (gamma, beta)) in y.iter_mut().zip(gamma.iter().zip(beta)) {
-                *y = (*y * scale).mul_add(*gamma, *beta);
+            let mean = V::splat(sum.sum() / n);
+            let mut squares = V::splat(0.0);
+            c = 0;
+            while c < width {
+                let m = if c < whole { LANES } else { rest };
+                V::load_part(y.add(c), m).sub(mean).store_part(y.add(c), m);
+                let d = V::load_part(y.add(c), m);
+                squares = squares.add_product(d, d);
+                c += LANES;
             }
-        });
-        Ok(y)
+            let scale = V::splat((squares.sum() / n + self.eps).sqrt().recip());
+            c = 0;
+            while c < width {
+                let m = if c < whole { LANES } else { rest };
+                let (gamma, beta) = (self.gamma.as_ptr().add(c), self.beta.as_ptr().add(c));
+                let d = V::load_part(y.add(c), m).mul(scale);
+                V::load_part(beta, m).add_product(d, V::load_part(gamma, m)).store_part(y.add(c), m);
+                c += LANES;
+            }
+        }
     }
 }
 
@@ -111,7 +190,7 @@ impl CustomOp1 for LayerNorm {
     }
 
     fn cpu_fwd(&self, storage: &CpuStorage, layout: &Layout) -> candle_core::Result<(CpuStorage, Shape)> {
-        let y = self.host_rows(slice(storage, layout)?, None)?;
+        let y = self.host_rows(Unit::detect(), slice(storage, layout)?, None)?;
         Ok((CpuStorage::F32(y), layout.shape().clone()))
     }
 }
@@ -128,7 +207,7 @@ impl CustomOp2 for LayerNorm {
         s2: &CpuStorage,
         l2: &Layout,
     ) -> candle_core::Result<(CpuStorage, Shape)> {
-        let y = self.host_rows(slice(s1, l1)?, Some(slice(s2, l2)?))?;
+        let y = self.host_rows(Unit::detect(), slice(s1, l1)?, Some(slice(s2, l2)?))?;
         Ok((CpuStorage::F32(y), l1.shape().clone()))
     }
 }
