@@ -16,7 +16,7 @@ use cudarc::driver::{CudaStream, sys};
 use livingrag::backend::cuda::{CudaDevice, KernelTime};
 use livingrag::backend::device::DeviceBackend;
 use livingrag::backend::{
-    self, ActivationStore, Backend, Form, Matrix, PropagationQuery, Reset, RetrievalData, ScanQuery,
+    self, ActivationStore, Backend, Form, Matrix, PropagationQuery, Reset, RetrievalData, ScanQuery, StoreId,
 };
 use livingrag::config::{BackendConfig, BackendKind};
 use livingrag::math::graph::{Csr, Graph, WeightedCsr};
@@ -259,11 +259,22 @@ fn propagation(gpu: &DeviceBackend<CudaDevice>, cpu: &dyn Backend, copy: f64, qu
 }
 
 struct Store {
+    id: StoreId,
+    maps: Vec<SparseVector>,
     norms: Vec<f64>,
     postings: Vec<Vec<(u32, f64)>>,
 }
 
 impl ActivationStore for Store {
+    fn id(&self) -> &StoreId {
+        &self.id
+    }
+    fn count(&self) -> usize {
+        self.maps.len()
+    }
+    fn map(&self, experience: usize) -> &SparseVector {
+        &self.maps[experience]
+    }
     fn postings(&self, entity: u32) -> &[(u32, f64)] {
         &self.postings[entity as usize]
     }
@@ -277,7 +288,8 @@ fn scans(gpu: &DeviceBackend<CudaDevice>, cpu: &dyn Backend, copy: f64, quick: b
     let (entities, batch) = (20_000, 16);
     for &stored in sizes {
         let mut rng = ChaCha8Rng::seed_from_u64(5);
-        let mut store = Store { norms: Vec::new(), postings: vec![Vec::new(); entities] };
+        let mut store =
+            Store { id: StoreId::default(), maps: Vec::new(), norms: Vec::new(), postings: vec![Vec::new(); entities] };
         let map = |rng: &mut ChaCha8Rng| {
             SparseVector::from_assignments(
                 (0..20).map(|_| (below(rng, entities) as u32, 0.05 + unit(rng))).collect::<Vec<_>>(),
@@ -289,6 +301,7 @@ fn scans(gpu: &DeviceBackend<CudaDevice>, cpu: &dyn Backend, copy: f64, quick: b
             for (e, v) in stored_map.iter() {
                 store.postings[e as usize].push((x as u32, v));
             }
+            store.maps.push(stored_map);
         }
         let activations: Vec<SparseVector> = (0..batch).map(|_| map(&mut rng)).collect();
         let cosines: Vec<Vec<f32>> = (0..batch).map(|_| (0..stored).map(|_| unit(&mut rng) as f32).collect()).collect();

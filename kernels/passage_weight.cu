@@ -38,7 +38,7 @@ KERNEL passage_weight_f32(
     const u32* active_offsets,      // [queries + 1]
     const u32* active_entities,     // [active], ascending within a query
     const double* active_scores,    // [active]
-    const u32* active_tiers,        // [active], at least 1
+    const u32* active_tiers,        // [active], tier + 1, 0 where an entity of the list is not active
     const u32* occurrence_offsets,  // [n_entities + 1]
     const u32* occurrence_passages, // [occurrences], ascending within an entity
     const double* occurrence_ln,    // [occurrences], ln(1 + occ)
@@ -51,9 +51,10 @@ KERNEL passage_weight_f32(
     const u32 length = min(PASSAGE_TILE, n_passages - first);
     for (u32 i = threadIdx.x; i < length; i += blockDim.x) bonus[i] = 0.0;
     for (u32 a = active_offsets[query]; a < active_offsets[query + 1]; ++a) {
+        if (active_tiers[a] == 0) continue;
         __syncthreads();  // the sum of one entity is complete before the next one is added
         const u32 e = active_entities[a];
-        const double score = active_scores[a], tier = (double)active_tiers[a];
+        const double score = active_scores[a], tier = (double)max(active_tiers[a] - 1u, 1u);
         const u32 end = occurrence_offsets[e + 1];
         const u32 from = lower_bound(occurrence_passages, occurrence_offsets[e], end, first);
         for (u32 i = from + threadIdx.x; i < end; i += blockDim.x) {

@@ -1,17 +1,21 @@
 // Scan of an experience store, equations 7, 12, 13 and 17: the K best by s_ret and the best scaffold of each query.
 //
-// In: activations, inverted lists entity -> (experience, value), norms, cosines of questions and templates. Out: ids and cos(a, a_k).
-// A block owns a tile of experiences and adds one entity's list after the other in ascending order, so each experience's sum has one
-// order. Arithmetic is f64. Ranked by (score desc, experience asc); the tiles' candidates are merged by one block a query.
-#include "common.cuh"
+// In: activations, the store's maps as inverted lists, norms, cosines of questions and templates. Out: ids and cos(a, a_k).
+// A store only grows: its lists are kept tile by tile of SCAN_TILE experiences, so a full tile never changes. A block owns a tile and
+// adds one entity's list after the other in ascending order, so each experience's sum has one order. Arithmetic is f64. Ranked by
+// (score desc, experience asc); the tiles' candidates are merged by one block a query.
+#include "topk.cuh"
 
 #define SCAN_TILE 1024u
+#define SCAN_LOOKUPS 128u
 
 // grid (tiles of the largest visible count, queries)
 KERNEL scan_tile_f64(
     const u32* activation_offsets,  // [queries + 1]
-    const u32* activation_lists,    // [entries], which inverted list, ascending entities
+    const u32* activation_entities, // [entries], ascending within a query
     const double* activation_values,// [entries]
+    const u32* tile_lists,          // [tiles of the store + 1], lists of each tile
+    const u32* list_entities,       // [lists], ascending within a tile
     const u32* list_offsets,        // [lists + 1]
     const u32* list_experiences,    // [postings], ascending within a list
     const double* list_values,      // [postings]
@@ -31,20 +35,32 @@ KERNEL scan_tile_f64(
 {
     __shared__ double product[SCAN_TILE];
     __shared__ u64 score_key[SCAN_TILE];
+    __shared__ u32 found[SCAN_LOOKUPS];
     __shared__ Ranked scratch[32];
     const u32 query = blockIdx.y, first = blockIdx.x * SCAN_TILE;
     const u32 length = first < visible[query] ? min(SCAN_TILE, visible[query] - first) : 0;
     for (u32 i = threadIdx.x; i < length; i += blockDim.x) product[i] = 0.0;
     if (length > 0) {
-        for (u32 a = activation_offsets[query]; a < activation_offsets[query + 1]; ++a) {
-            __syncthreads();  // one entity is complete before the next
-            const double value = activation_values[a];
-            const u32 list = activation_lists[a], end = list_offsets[list + 1];
-            const u32 from = lower_bound(list_experiences, list_offsets[list], end, first);
-            for (u32 i = from + threadIdx.x; i < end; i += blockDim.x) {
-                const u32 at = list_experiences[i] - first;
-                if (at >= length) break;
-                product[at] += value * list_values[i];
+        const u32 first_list = tile_lists[blockIdx.x], end_list = tile_lists[blockIdx.x + 1];
+        const u32 end = activation_offsets[query + 1];
+        for (u32 base = activation_offsets[query]; base < end; base += SCAN_LOOKUPS) {
+            const u32 entries = min(SCAN_LOOKUPS, end - base);
+            __syncthreads();  // the lists found before have been added
+            for (u32 i = threadIdx.x; i < entries; i += blockDim.x) {
+                const u32 entity = activation_entities[base + i];
+                const u32 list = lower_bound(list_entities, first_list, end_list, entity);
+                found[i] = list < end_list && list_entities[list] == entity ? list : NONE;
+            }
+            for (u32 a = 0; a < entries; ++a) {
+                __syncthreads();  // one entity is complete before the next
+                if (found[a] == NONE) continue;
+                const double value = activation_values[base + a];
+                const u32 to = list_offsets[found[a] + 1];
+                for (u32 i = list_offsets[found[a]] + threadIdx.x; i < to; i += blockDim.x) {
+                    const u32 at = list_experiences[i] - first;
+                    if (at >= length) break;
+                    product[at] += value * list_values[i];
+                }
             }
         }
     }
@@ -69,23 +85,12 @@ KERNEL scan_tile_f64(
         keys[out + k] = scaffold.key;
         ids[out + k] = scaffold.id;
     }
-    Ranked last = nothing();
-    for (u32 place = 0; place < k; ++place) {
-        if (place < length) {
-            Ranked mine = nothing();
-            for (u32 i = threadIdx.x; i < length; i += blockDim.x) {
-                const Ranked candidate = Ranked{score_key[i], first + i};
-                if ((place == 0 || before(last, candidate)) && before(candidate, mine)) mine = candidate;
-            }
-            last = block_best(mine, scratch);
-        } else {
-            last = nothing();
-        }
-        if (threadIdx.x == 0) {
-            keys[out + place] = last.key;
-            ids[out + place] = last.id;
-        }
-    }
+    best_in_order(
+        length, k, scratch, [&](u32 i) { return Ranked{score_key[i], first + i}; },
+        [&](u32 place, Ranked best) {
+            keys[out + place] = best.key;
+            ids[out + place] = best.id;
+        });
 }
 
 // grid (queries)
@@ -103,19 +108,11 @@ KERNEL scan_merge_f64(
     const size_t query = blockIdx.x, width = k + 1;
     keys += query * tiles * width;
     ids += query * tiles * width;
-    Ranked last = nothing();
-    for (u32 place = 0; place <= k; ++place) {
-        const bool scaffold = place == k;
-        Ranked mine = nothing();
-        for (u32 i = threadIdx.x; i < tiles * (scaffold ? 1u : k); i += blockDim.x) {
-            const size_t at = scaffold ? i * width + k : (i / k) * width + i % k;
-            const Ranked candidate = Ranked{keys[at], ids[at]};
-            if ((place == 0 || scaffold || before(last, candidate)) && before(candidate, mine)) mine = candidate;
-        }
-        last = block_best(mine, scratch);
-        if (threadIdx.x == 0) {
-            best[query * width + place] = last.id;
-            best_cosine[query * width + place] = last.id == NONE ? 0.0 : cos_activation[cosine_offsets[query] + last.id];
-        }
-    }
+    auto put = [&](u32 place, Ranked found) {
+        best[query * width + place] = found.id;
+        best_cosine[query * width + place] = found.id == NONE ? 0.0 : cos_activation[cosine_offsets[query] + found.id];
+    };
+    auto candidate = [&](size_t at) { return Ranked{keys[at], ids[at]}; };
+    best_in_order(tiles * k, k, scratch, [&](u32 i) { return candidate((i / k) * width + i % k); }, put);
+    best_in_order(tiles, 1, scratch, [&](u32 i) { return candidate(i * width + k); }, [&](u32, Ranked found) { put(k, found); });
 }

@@ -1,9 +1,8 @@
 // The k best scores of each row, ties by ascending id, NaN last; -0 counts as 0. With k = 1 this is linking (argmax).
 //
-// In: scores [rows, n]. Out: ids [rows, k], best first, NONE where a row is shorter than k.
-// Two launches: every tile of TOPK_TILE scores names its k best, then one block a row merges the tiles' candidates. Both take the best
-// k times, each time the best among those ranked after the last one; keys are integers, so the order of comparisons is free.
-#include "common.cuh"
+// In: scores [rows, n]. Out: ids and keys [rows, k], best first, NONE where a row is shorter than k.
+// Two launches: every tile of TOPK_TILE scores names its k best, then one block a row merges the tiles' candidates.
+#include "topk.cuh"
 
 #define TOPK_TILE 2048u
 
@@ -23,23 +22,12 @@ KERNEL topk_tile_f32(
     for (u32 i = threadIdx.x; i < length; i += blockDim.x) tile[i] = order_key_f32(row[i] + 0.0f);
     __syncthreads();
     const size_t out = ((size_t)blockIdx.y * gridDim.x + blockIdx.x) * k;
-    Ranked last = nothing();
-    for (u32 place = 0; place < k; ++place) {
-        Ranked mine = nothing();
-        if (place < length) {
-            for (u32 i = threadIdx.x; i < length; i += blockDim.x) {
-                const Ranked candidate = Ranked{tile[i], first + i};
-                if ((place == 0 || before(last, candidate)) && before(candidate, mine)) mine = candidate;
-            }
-            last = block_best(mine, scratch);
-        } else {
-            last = nothing();
-        }
-        if (threadIdx.x == 0) {
-            keys[out + place] = last.key;
-            ids[out + place] = last.id;
-        }
-    }
+    best_in_order(
+        length, k, scratch, [&](u32 i) { return Ranked{tile[i], first + i}; },
+        [&](u32 place, Ranked best) {
+            keys[out + place] = best.key;
+            ids[out + place] = best.id;
+        });
 }
 
 // grid (rows)
@@ -48,23 +36,17 @@ KERNEL topk_merge_f32(
     const u32* ids,   // [rows, count], NONE where there is no candidate
     u32 count,
     u32 k,
+    u64* best_keys,   // [rows, k]
     u32* best)        // [rows, k]
 {
     __shared__ Ranked scratch[32];
     keys += (size_t)blockIdx.x * count;
     ids += (size_t)blockIdx.x * count;
-    Ranked last = nothing();
-    for (u32 place = 0; place < k; ++place) {
-        Ranked mine = nothing();
-        for (u32 i = threadIdx.x; i < count; i += blockDim.x) {
-            const Ranked candidate = Ranked{keys[i], ids[i]};
-            if ((place == 0 || before(last, candidate)) && before(candidate, mine)) mine = candidate;
-        }
-        last = block_best(mine, scratch);
-        if (threadIdx.x == 0) best[(size_t)blockIdx.x * k + place] = last.id;
-        if (last.id == NONE) {
-            for (u32 i = place + threadIdx.x; i < k; i += blockDim.x) best[(size_t)blockIdx.x * k + i] = NONE;
-            break;
-        }
-    }
+    const size_t out = (size_t)blockIdx.x * k;
+    best_in_order(
+        count, k, scratch, [&](u32 i) { return Ranked{keys[i], ids[i]}; },
+        [&](u32 place, Ranked found) {
+            best_keys[out + place] = found.key;
+            best[out + place] = found.id;
+        });
 }

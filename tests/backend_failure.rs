@@ -113,8 +113,11 @@ impl Device for FailingDevice {
     fn alloc(&self, bytes: usize) -> Result<HostBuffer> {
         self.1.alloc(bytes)
     }
-    fn write(&self, to: &HostBuffer, bytes: &[u8]) -> Result<()> {
-        self.1.write(to, bytes)
+    fn write(&self, to: &HostBuffer, offset: usize, bytes: &[u8]) -> Result<()> {
+        self.1.write(to, offset, bytes)
+    }
+    fn copy(&self, from: &HostBuffer, to: &HostBuffer, bytes: usize) -> Result<()> {
+        self.1.copy(from, to, bytes)
     }
     fn read(&self, from: &HostBuffer, out: &mut [u8]) -> Result<()> {
         self.1.read(from, out)

@@ -5,13 +5,16 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "cases/mod.rs"]
+mod cases;
 mod host_cuda;
 
 use std::sync::{Arc, LazyLock};
 
 use livingrag::backend::device::DeviceBackend;
 use livingrag::backend::{
-    self, ActivationStore, Backend, Form, Matrix, PassageWeightQuery, PropagationQuery, Reset, RetrievalData, ScanQuery,
+    self, ActivationStore, Backend, Form, Matrix, PassageWeightQuery, PropagationQuery, Ranked, Reset, RetrievalData,
+    RetrievalParams, RetrievalQuery, ScanQuery, StoreId,
 };
 use livingrag::config::{BackendConfig, BackendKind};
 use livingrag::math::graph::{Csr, Graph, WeightedCsr};
@@ -191,31 +194,24 @@ fn close(a: &Propagated, b: &Propagated) -> bool {
             .all(|(x, y)| x.entity == y.entity && x.tier == y.tier && near(x.score, y.score))
 }
 
-struct Maps(Vec<SparseVector>, Vec<Vec<(u32, f64)>>);
+struct Maps(Vec<SparseVector>, Vec<Vec<(u32, f64)>>, StoreId);
 
 impl ActivationStore for Maps {
+    fn id(&self) -> &StoreId {
+        &self.2
+    }
+    fn count(&self) -> usize {
+        self.0.len()
+    }
+    fn map(&self, experience: usize) -> &SparseVector {
+        &self.0[experience]
+    }
     fn postings(&self, entity: u32) -> &[(u32, f64)] {
         &self.1[entity as usize]
     }
     fn norm(&self, experience: usize) -> f64 {
         self.0[experience].norm()
     }
-}
-
-#[derive(serde::Deserialize)]
-struct PprCases {
-    case: Vec<PprCase>,
-}
-
-#[derive(serde::Deserialize)]
-struct PprCase {
-    name: String,
-    n_entities: usize,
-    n_passages: usize,
-    damping: f64,
-    edges: Vec<(u32, u32, f64)>,
-    reset: Vec<f64>,
-    expected: Vec<f64>,
 }
 
 fn graph_only(n_entities: usize, n_passages: usize, edges: &[(u32, u32, f64)]) -> RetrievalData {
@@ -234,33 +230,6 @@ fn graph_only(n_entities: usize, n_passages: usize, edges: &[(u32, u32, f64)]) -
     }
 }
 
-/// pitfall 17 among the cases: components, isolated passages, a single passage.
-#[test]
-fn pagerank_agrees_with_igraph() {
-    let cases: PprCases = toml::from_str(include_str!("cases/ppr.toml")).unwrap();
-    for case in cases.case {
-        let reference = personalized_pagerank(
-            &graph_only(case.n_entities, case.n_passages, &case.edges).graph.adjacency,
-            &case.reset,
-            case.damping,
-        )
-        .unwrap();
-        let l1: f64 = reference.iter().zip(&case.expected).map(|(a, b)| (a - b).abs()).sum();
-        assert!(l1 < 1e-9, "{}: the reference is {l1:e} from igraph", case.name);
-        for backend in backends() {
-            let data = Arc::new(graph_only(case.n_entities, case.n_passages, &case.edges));
-            let corpus = backend.load(data).unwrap();
-            let entities: Vec<(u32, f64)> = (0..case.n_entities).map(|e| (e as u32, case.reset[e])).collect();
-            let passages: Vec<f32> = case.reset[case.n_entities..].iter().map(|&v| v as f32).collect();
-            let found = corpus.pagerank(case.damping, &[Reset { entities: &entities, passages: &passages }]).unwrap();
-            let found = found[0].as_ref().unwrap();
-            let l1: f64 =
-                found.iter().zip(&case.expected[case.n_entities..]).map(|(&a, b)| (f64::from(a) - b).abs()).sum();
-            assert!(l1 <= PPR_L1, "{}: {l1:e}", case.name);
-        }
-    }
-}
-
 /// pitfall 16: zero, negative and NaN resets are `None` in a batch with good ones, which stay what they are alone.
 #[test]
 fn bad_resets_are_told_and_leave_their_neighbours_alone() {
@@ -273,14 +242,6 @@ fn bad_resets_are_told_and_leave_their_neighbours_alone() {
         assert_eq!((&batch[0], &batch[2]), (&None, &None));
         assert_eq!(batch[1], corpus.pagerank(0.5, &[good]).unwrap()[0]);
         assert!(batch[1].is_some());
-    }
-}
-
-/// pitfall 18: five equal scores, k = 2.
-#[test]
-fn equal_scores_rank_by_id() {
-    for backend in backends() {
-        assert_eq!(backend.top_k(&[&[0.5; 5]], 2).unwrap(), vec![vec![(0, 0.5), (1, 0.5)]]);
     }
 }
 
@@ -365,6 +326,26 @@ proptest! {
                     }
                     prop_assert_eq!(&corpus.pagerank(0.5, &[*reset]).unwrap()[0], rank, "a column depends on its neighbours");
                 }
+                // All of it in one call: the same bits, ranked or not.
+                for best in [None, Some(3)] {
+                    let params = RetrievalParams {
+                        form, propagation: params, passage_ratio: 1.5, passage_node_weight: 0.05, damping: 0.5, best,
+                    };
+                    let together: Vec<RetrievalQuery> = queries.iter().zip(&similarities)
+                        .map(|(q, s)| RetrievalQuery { seeds: q.seeds, question: q.question, similarities: s }).collect();
+                    let retrieved = corpus.retrieve(&params, &together).unwrap();
+                    for ((retrieved, found), rank) in retrieved.iter().zip(&found).zip(&ranks) {
+                        prop_assert_eq!(&retrieved.propagated, found);
+                        match (&retrieved.ranked, rank) {
+                            (Ranked::ZeroReset, rank) => prop_assert!(rank.is_none()),
+                            (Ranked::Scores(scores), rank) => prop_assert_eq!(Some(scores), rank.as_ref()),
+                            (Ranked::Best(top), rank) => {
+                                let rank = rank.as_ref().unwrap();
+                                prop_assert_eq!(top, &backend.top_k(&[rank], 3).unwrap()[0]);
+                            }
+                        }
+                    }
+                }
             }
         }
     }
@@ -395,7 +376,7 @@ proptest! {
         };
         let scores: Vec<f64> = (0..visible)
             .map(|x| dual_channel_similarity(alpha, f64::from(cos_query[x]), cosine(&activation, &maps[x]))).collect();
-        let store = Maps(maps, postings);
+        let store = Maps(maps, postings, StoreId::default());
         for backend in backends() {
             let found = &backend.store_scan(&store, &[query]).unwrap()[0];
             let mut order: Vec<(u32, f64)> = scores.iter().enumerate().map(|(i, &s)| (i as u32, s)).collect();

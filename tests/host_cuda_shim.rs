@@ -17,7 +17,7 @@ fn run(symbol: &str, n: u32, dynamic: u32, seed: u64) -> Option<Result<Vec<u32>,
     let input: Vec<u32> = (0..THREADS).collect();
     let from = device.alloc(4 * THREADS as usize).unwrap();
     let to = device.alloc(4 * THREADS as usize).unwrap();
-    device.write(&from, bytemuck::cast_slice(&input)).unwrap();
+    device.write(&from, 0, bytemuck::cast_slice(&input)).unwrap();
     let shape = Shape { grid: (1, 1), block: THREADS };
     let done = device
         .launch_dynamic(symbol, shape, dynamic, &[Arg::In(&from), Arg::U32(n), Arg::Out(&to)])

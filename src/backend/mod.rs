@@ -106,8 +106,31 @@ pub struct Reset<'a> {
     pub passages: &'a [f32],
 }
 
-/// Stored activation maps of one run, as a scan needs them.
+/// Which store a scan reads: a device finds by it what it keeps of the store. A clone is another store.
+#[derive(Debug, Default)]
+pub struct StoreId(Arc<()>);
+
+impl StoreId {
+    /// Lives as long as the store.
+    pub(crate) fn token(&self) -> &Arc<()> {
+        &self.0
+    }
+}
+
+impl Clone for StoreId {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+/// Stored activation maps of one run, as a scan needs them. A store only grows: what was in it once stays as it was.
 pub trait ActivationStore: Sync {
+    /// Which store this is.
+    fn id(&self) -> &StoreId;
+    /// Number of stored maps.
+    fn count(&self) -> usize;
+    /// One map.
+    fn map(&self, experience: usize) -> &SparseVector;
     /// (experience, value) for every map with this entity, experiences ascending.
     fn postings(&self, entity: u32) -> &[(u32, f64)];
     /// Euclidean length of one map.
@@ -151,6 +174,54 @@ pub struct ScanResult {
     pub top: Vec<Hit>,
     /// Best experience by s_scaf, equations 12–13, with that score.
     pub scaffold: Option<(u32, f64)>,
+}
+
+/// Settings of a graph retrieval.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RetrievalParams {
+    /// Form of propagation.
+    pub form: Form,
+    /// Its settings.
+    pub propagation: PropagationParams,
+    /// Share of the dense part in a passage's weight, spec 2.4.
+    pub passage_ratio: f64,
+    /// Factor of all passage weights, spec 2.4.
+    pub passage_node_weight: f64,
+    /// d of PageRank.
+    pub damping: f64,
+    /// How many best passages are wanted; `None`: the scores of all.
+    pub best: Option<usize>,
+}
+
+/// One query of a retrieval batch.
+#[derive(Debug, Clone, Copy)]
+pub struct RetrievalQuery<'a> {
+    /// (entity, score), in query order.
+    pub seeds: &'a [(u32, f64)],
+    /// The question's vector, `[dim]`.
+    pub question: &'a [f32],
+    /// Cosines of question and passages, `[n_passages]`; read only where [`Corpus::needs_similarities`].
+    pub similarities: &'a [f32],
+}
+
+/// How the passages of a retrieval came out.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Ranked {
+    /// The reset vector was zero or not finite.
+    ZeroReset,
+    /// The best by (score desc, id asc).
+    Best(Vec<(u32, f64)>),
+    /// The scores of all, `[n_passages]`; also where the best were wanted, by a corpus that leaves ranking to [`Backend::top_k`].
+    Scores(Vec<f32>),
+}
+
+/// What one query of a retrieval batch came to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Retrieval {
+    /// Entity weights and active set.
+    pub propagated: Propagated,
+    /// Passages.
+    pub ranked: Ranked,
 }
 
 /// What a device that fails in mid-work ends it with: which operation it was, and how to go on.
@@ -228,6 +299,33 @@ pub trait Corpus: Send + Sync {
     /// # Errors
     /// When the device fails.
     fn pagerank(&self, damping: f64, batch: &[Reset<'_>]) -> Result<Vec<Option<Vec<f32>>>>;
+
+    /// Whether [`retrieve`](Self::retrieve) reads the cosines of question and passages from its queries; else it makes its own.
+    fn needs_similarities(&self) -> bool {
+        true
+    }
+
+    /// Propagation, passage weights, PageRank and, where the best are wanted, their ranking, in one call (spec 2.3, 2.4). This is the
+    /// single operations one after the other; a device does the same without its numbers leaving it in between.
+    ///
+    /// # Errors
+    /// When the device fails.
+    fn retrieve(&self, params: &RetrievalParams, batch: &[RetrievalQuery<'_>]) -> Result<Vec<Retrieval>> {
+        let queries: Vec<PropagationQuery<'_>> =
+            batch.iter().map(|q| PropagationQuery { seeds: q.seeds, question: q.question }).collect();
+        let propagated = self.propagate(params.form, params.propagation, &queries)?;
+        let weighted: Vec<PassageWeightQuery<'_>> = batch
+            .iter()
+            .zip(&propagated)
+            .map(|(q, p)| PassageWeightQuery { similarities: q.similarities, active: &p.active })
+            .collect();
+        let weights = self.passage_weights(params.passage_ratio, params.passage_node_weight, &weighted)?;
+        let resets: Vec<Reset<'_>> =
+            propagated.iter().zip(&weights).map(|(p, w)| Reset { entities: &p.weights, passages: w }).collect();
+        let scores = self.pagerank(params.damping, &resets)?;
+        let ranked = scores.into_iter().map(|scores| scores.map_or(Ranked::ZeroReset, Ranked::Scores));
+        Ok(propagated.into_iter().zip(ranked).map(|(propagated, ranked)| Retrieval { propagated, ranked }).collect())
+    }
 }
 
 /// Opens the backend a configuration asks for. `auto` takes CUDA where it was built in and a device answers, else the CPU, and the

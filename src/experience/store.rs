@@ -4,13 +4,15 @@
 
 use std::collections::HashMap;
 
-use crate::backend::ActivationStore;
+use crate::backend::{ActivationStore, StoreId};
 use crate::experience::record::Experience;
 use crate::ids::{ExperienceId, StreamIndex};
+use crate::math::sparse::SparseVector;
 
 /// Experiences in order of commit.
 #[derive(Debug, Clone, Default)]
 pub struct ExperienceStore {
+    id: StoreId,
     experiences: Vec<Experience>,
     /// Entity → (experience, ã). Looked up only, never iterated.
     postings: HashMap<u32, Vec<(u32, f64)>>,
@@ -60,6 +62,18 @@ impl ExperienceStore {
 }
 
 impl ActivationStore for ExperienceStore {
+    fn id(&self) -> &StoreId {
+        &self.id
+    }
+
+    fn count(&self) -> usize {
+        self.experiences.len()
+    }
+
+    fn map(&self, experience: usize) -> &SparseVector {
+        &self.experiences[experience].activation
+    }
+
     fn postings(&self, entity: u32) -> &[(u32, f64)] {
         self.postings.get(&entity).map_or(&[], Vec::as_slice)
     }
@@ -73,7 +87,6 @@ impl ActivationStore for ExperienceStore {
 mod tests {
     use super::*;
     use crate::ids::QuestionId;
-    use crate::math::sparse::SparseVector;
 
     fn at(t: u32) -> Experience {
         Experience {

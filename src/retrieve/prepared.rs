@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crate::Result;
-use crate::backend::{Backend, Corpus, Form, PassageWeightQuery, PropagationQuery, Reset, cpu};
+use crate::backend::{Backend, Corpus, Form, Ranked, RetrievalParams, RetrievalQuery, cpu};
 use crate::config::{Propagation, RetrieveConfig};
 use crate::index::Index;
 use crate::math::propagation::PropagationParams;
@@ -168,56 +168,60 @@ impl Prepared {
     /// # Errors
     /// When the backend fails.
     pub fn graph(&self, config: &RetrieveConfig, batch: &[GraphQuery<'_>]) -> Result<Vec<Retrieved>> {
-        let questions: Vec<usize> = batch.iter().map(|q| q.question).collect();
-        let similarities = self.passage_similarities(&questions)?;
-        let params = PropagationParams {
-            max_iterations: config.max_iterations,
-            threshold: config.iteration_threshold,
-            top_k_sentence: config.top_k_sentence as usize,
+        let params = RetrievalParams {
+            form: match config.propagation {
+                Propagation::Bfs => Form::Bfs,
+                Propagation::Matrix => Form::Matrix,
+            },
+            propagation: PropagationParams {
+                max_iterations: config.max_iterations,
+                threshold: config.iteration_threshold,
+                top_k_sentence: config.top_k_sentence as usize,
+            },
+            passage_ratio: config.passage_ratio,
+            passage_node_weight: config.passage_node_weight,
+            damping: config.damping,
+            best: (config.length_b == 0.0).then(|| RANK_DEPTH.max(config.top_k as usize)),
         };
-        let form = match config.propagation {
-            Propagation::Bfs => Form::Bfs,
-            Propagation::Matrix => Form::Matrix,
+        let similarities = match self.corpus.needs_similarities() {
+            true => self.passage_similarities(&batch.iter().map(|q| q.question).collect::<Vec<_>>())?,
+            false => Vec::new(),
         };
         let seeded: Vec<usize> = (0..batch.len()).filter(|&i| !batch[i].seeds.is_empty()).collect();
-        let queries: Vec<PropagationQuery<'_>> = seeded
+        let queries: Vec<RetrievalQuery<'_>> = seeded
             .iter()
-            .map(|&i| PropagationQuery {
+            .map(|&i| RetrievalQuery {
                 seeds: batch[i].seeds,
                 question: self.index.question_vectors.row(batch[i].question),
+                similarities: similarities.get(i).map_or(&[], |s| &**s),
             })
             .collect();
-        let propagated = self.corpus.propagate(form, params, &queries)?;
-        let weights = self.corpus.passage_weights(
-            config.passage_ratio,
-            config.passage_node_weight,
-            &seeded
-                .iter()
-                .zip(&propagated)
-                .map(|(&i, p)| PassageWeightQuery { similarities: &similarities[i], active: &p.active })
-                .collect::<Vec<_>>(),
-        )?;
-        let resets: Vec<Reset<'_>> =
-            propagated.iter().zip(&weights).map(|(p, w)| Reset { entities: &p.weights, passages: w }).collect();
-        let ranks = self.corpus.pagerank(config.damping, &resets)?;
+        let found = self.corpus.retrieve(&params, &queries)?;
         self.propagations.fetch_add(queries.len() as u64, Ordering::Relaxed);
-        self.columns.fetch_add(resets.len() as u64, Ordering::Relaxed);
+        self.columns.fetch_add(queries.len() as u64, Ordering::Relaxed);
 
         let mut out: Vec<Retrieved> =
             vec![Retrieved { fallback: Some(Fallback::DenseNoSeed), ..Retrieved::default() }; batch.len()];
-        let mut scores: Vec<&[f32]> = similarities.iter().map(|s| &**s).collect();
-        for ((&i, propagated), rank) in seeded.iter().zip(propagated).zip(&ranks) {
-            out[i].propagated = propagated;
-            out[i].fallback = match rank {
-                Some(rank) => {
-                    scores[i] = rank;
-                    None
-                }
-                None => Some(Fallback::DenseZeroReset),
-            };
+        // Rows that are still to be ranked, by these scores.
+        let mut open: Vec<(usize, Vec<f32>)> = Vec::new();
+        for (&i, found) in seeded.iter().zip(found) {
+            out[i].propagated = found.propagated;
+            out[i].fallback = None;
+            match found.ranked {
+                Ranked::ZeroReset => out[i].fallback = Some(Fallback::DenseZeroReset),
+                Ranked::Best(ranking) => out[i].ranking = ranking,
+                Ranked::Scores(scores) => open.push((i, scores)),
+            }
         }
-        for (row, ranking) in out.iter_mut().zip(self.rank(config, &scores)?) {
-            row.ranking = ranking;
+        let dense: Vec<usize> = (0..batch.len()).filter(|&i| out[i].fallback.is_some()).collect();
+        let cosines = match self.corpus.needs_similarities() {
+            true => dense.iter().map(|&i| Arc::clone(&similarities[i])).collect(),
+            false => self.passage_similarities(&dense.iter().map(|&i| batch[i].question).collect::<Vec<_>>())?,
+        };
+        let scores: Vec<&[f32]> = open.iter().map(|(_, s)| s.as_slice()).chain(cosines.iter().map(|s| &**s)).collect();
+        let rows = open.iter().map(|&(i, _)| i).chain(dense.iter().copied());
+        for (i, ranking) in rows.zip(self.rank(config, &scores)?) {
+            out[i].ranking = ranking;
         }
         Ok(out)
     }

@@ -150,6 +150,11 @@ struct Pipes {
     /// The launch sent last, in words.
     last: String,
     buffers: u64,
+    /// Bytes of all buffers, now and at their most.
+    bytes: u64,
+    most_bytes: u64,
+    /// Bytes copied to the device.
+    written: u64,
     /// Drawn on at every launch.
     random: u64,
 }
@@ -167,17 +172,20 @@ pub struct HostCuda {
     pipes: Arc<Mutex<Pipes>>,
     seed: u64,
     free: u64,
+    keeps: bool,
 }
 
 /// One buffer of the program.
 pub struct HostBuffer {
     id: u64,
+    bytes: u64,
     pipes: Arc<Mutex<Pipes>>,
 }
 
 impl Drop for HostBuffer {
     fn drop(&mut self) {
         let mut pipes = self.pipes.lock().unwrap_or_else(PoisonError::into_inner);
+        pipes.bytes -= self.bytes;
         let _ = pipes.tell(&[b"f", &self.id.to_le_bytes()]);
     }
 }
@@ -237,15 +245,44 @@ impl HostCuda {
             .spawn()
             .unwrap();
         let (to, from) = (BufWriter::new(child.stdin.take().unwrap()), BufReader::new(child.stdout.take().unwrap()));
-        let pipes =
-            Arc::new(Mutex::new(Pipes { child, to, from, errors, last: String::new(), buffers: 0, random: seed }));
-        Some(Self { pipes, seed, free: 1 << 30 })
+        let pipes = Arc::new(Mutex::new(Pipes {
+            child,
+            to,
+            from,
+            errors,
+            last: String::new(),
+            buffers: 0,
+            bytes: 0,
+            most_bytes: 0,
+            written: 0,
+            random: seed,
+        }));
+        Some(Self { pipes, seed, free: 1 << 30, keeps: false })
     }
 
     /// Says it has only this much memory, so that batches are split.
     pub fn with_free_bytes(mut self, bytes: u64) -> Self {
         self.free = bytes;
         self
+    }
+
+    /// Keeps buffers from batch to batch, as a GPU does.
+    pub fn keeping_buffers(mut self) -> Self {
+        self.keeps = true;
+        self
+    }
+
+    /// The most bytes that were allocated at once since this was last asked.
+    pub fn take_most_bytes(&self) -> u64 {
+        let mut pipes = self.pipes();
+        let most = pipes.most_bytes;
+        pipes.most_bytes = pipes.bytes;
+        most
+    }
+
+    /// Bytes that were copied to the device so far.
+    pub fn written_bytes(&self) -> u64 {
+        self.pipes().written
     }
 
     fn pipes(&self) -> std::sync::MutexGuard<'_, Pipes> {
@@ -306,11 +343,20 @@ impl Device for HostCuda {
         pipes.buffers += 1;
         let id = pipes.buffers;
         pipes.tell(&[b"a", &id.to_le_bytes(), &(bytes as u64).to_le_bytes()])?;
-        Ok(HostBuffer { id, pipes: Arc::clone(&self.pipes) })
+        pipes.bytes += bytes as u64;
+        pipes.most_bytes = pipes.most_bytes.max(pipes.bytes);
+        Ok(HostBuffer { id, bytes: bytes as u64, pipes: Arc::clone(&self.pipes) })
     }
 
-    fn write(&self, to: &HostBuffer, bytes: &[u8]) -> Result<()> {
-        self.pipes().tell(&[b"w", &to.id.to_le_bytes(), &(bytes.len() as u64).to_le_bytes(), bytes])
+    fn write(&self, to: &HostBuffer, offset: usize, bytes: &[u8]) -> Result<()> {
+        let (offset, length) = ((offset as u64).to_le_bytes(), (bytes.len() as u64).to_le_bytes());
+        let mut pipes = self.pipes();
+        pipes.written += bytes.len() as u64;
+        pipes.tell(&[b"w", &to.id.to_le_bytes(), &offset, &length, bytes])
+    }
+
+    fn copy(&self, from: &HostBuffer, to: &HostBuffer, bytes: usize) -> Result<()> {
+        self.pipes().tell(&[b"c", &from.id.to_le_bytes(), &to.id.to_le_bytes(), &(bytes as u64).to_le_bytes()])
     }
 
     fn read(&self, from: &HostBuffer, out: &mut [u8]) -> Result<()> {
@@ -332,8 +378,8 @@ impl Device for HostCuda {
         [32, 64, 96][(self.pipes().draw() % 3) as usize]
     }
 
-    /// Each array is an allocation of exactly its size, so that one step past its end is seen.
+    /// Else each array is an allocation of exactly its size, so that one step past its end is seen.
     fn keeps_buffers(&self) -> bool {
-        false
+        self.keeps
     }
 }

@@ -92,9 +92,18 @@ int main() {
             }
             case 'w': {
                 Buffer& buffer = find(get<std::uint64_t>());
+                const auto offset = get<std::uint64_t>(), bytes = get<std::uint64_t>();
+                check(buffer, offset + bytes);
+                get_bytes(buffer.at + offset, bytes);
+                break;
+            }
+            case 'c': {
+                Buffer& from = find(get<std::uint64_t>());
+                Buffer& to = find(get<std::uint64_t>());
                 const auto bytes = get<std::uint64_t>();
-                check(buffer, bytes);
-                get_bytes(buffer.at, bytes);
+                check(from, bytes);
+                check(to, bytes);
+                std::memcpy(to.at, from.at, bytes);
                 break;
             }
             case 'r': {

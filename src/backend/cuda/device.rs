@@ -19,7 +19,6 @@ use crate::{Error, Result};
 /// PTX of each file of `kernels/`.
 const MODULES: &[(&str, &str)] = &[
     ("dense", include_str!(concat!(env!("OUT_DIR"), "/dense.ptx"))),
-    ("fuse", include_str!(concat!(env!("OUT_DIR"), "/fuse.ptx"))),
     ("pagerank", include_str!(concat!(env!("OUT_DIR"), "/pagerank.ptx"))),
     ("passage_weight", include_str!(concat!(env!("OUT_DIR"), "/passage_weight.ptx"))),
     ("propagate", include_str!(concat!(env!("OUT_DIR"), "/propagate.ptx"))),
@@ -166,12 +165,21 @@ impl Device for CudaDevice {
         Ok(CudaBuffer { address, slice })
     }
 
-    fn write(&self, to: &CudaBuffer, bytes: &[u8]) -> Result<()> {
-        check_length(to, bytes.len())?;
+    fn write(&self, to: &CudaBuffer, offset: usize, bytes: &[u8]) -> Result<()> {
+        check_length(to, offset.saturating_add(bytes.len()))?;
         self.stream.context().bind_to_thread().map_err(|e| failed("no context", e))?;
         // SAFETY: the length was checked; a copy from pageable memory has left it when the call returns.
-        unsafe { result::memcpy_htod_async(to.address, bytes, self.stream.cu_stream()) }
+        unsafe { result::memcpy_htod_async(to.address + offset as u64, bytes, self.stream.cu_stream()) }
             .map_err(|e| failed("cannot copy to the device", e))
+    }
+
+    fn copy(&self, from: &CudaBuffer, to: &CudaBuffer, bytes: usize) -> Result<()> {
+        check_length(from, bytes)?;
+        check_length(to, bytes)?;
+        self.stream.context().bind_to_thread().map_err(|e| failed("no context", e))?;
+        // SAFETY: the lengths were checked; both buffers outlive what the stream was asked for, since they are freed in stream order.
+        unsafe { result::memcpy_dtod_async(to.address, from.address, bytes, self.stream.cu_stream()) }
+            .map_err(|e| failed("cannot copy within the device", e))
     }
 
     fn read(&self, from: &CudaBuffer, out: &mut [u8]) -> Result<()> {

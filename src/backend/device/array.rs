@@ -1,45 +1,83 @@
 //! Typed arrays in device memory, and the pool that keeps their buffers from batch to batch.
 //!
 //! In: lengths. Out: arrays that give their memory back when dropped. After the first batch of a size nothing is allocated any more.
+//! Kept buffers never take the device's memory much past what work itself needed at its most: before that the oldest are given back.
 
 use std::marker::PhantomData;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::Result;
 use crate::backend::device::{Arg, Device};
 
-/// Idle buffers with their sizes in bytes.
+/// Buffers in use and idle together take at most this share of the most that was in use at once.
+const KEPT: f64 = 1.1;
+
+/// Buffers of one device.
 pub(crate) struct Pool<D: Device> {
     device: Arc<D>,
-    idle: Mutex<Vec<(usize, D::Buffer)>>,
+    state: Mutex<State<D::Buffer>>,
+}
+
+struct State<B> {
+    /// Idle buffers with their sizes in bytes, the one given back first at the front.
+    idle: Vec<(usize, B)>,
+    idle_bytes: usize,
+    used_bytes: usize,
+    /// Of `used_bytes`, ever.
+    most_used: usize,
 }
 
 impl<D: Device> Pool<D> {
     pub(crate) fn new(device: Arc<D>) -> Self {
-        Self { device, idle: Mutex::default() }
+        let state = State { idle: Vec::new(), idle_bytes: 0, used_bytes: 0, most_used: 0 };
+        Self { device, state: Mutex::new(state) }
     }
 
-    /// The smallest idle buffer that is large enough but not more than twice as large, else a new one.
+    fn state(&self) -> MutexGuard<'_, State<D::Buffer>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The smallest idle buffer that is large enough but hardly larger, else a new one.
     fn take(&self, bytes: usize) -> Result<(usize, D::Buffer)> {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        let fits = |&(_, &(size, _)): &(usize, &(usize, D::Buffer))| size >= bytes && size <= bytes.saturating_mul(2);
-        if let Some((at, _)) = idle.iter().enumerate().filter(fits).min_by_key(|(_, (size, _))| *size) {
-            return Ok(idle.swap_remove(at));
-        }
-        match self.device.alloc(bytes) {
-            Ok(buffer) => Ok((bytes, buffer)),
-            Err(_) if !idle.is_empty() => {
-                // Buffers of other sizes may be what fills the device.
-                idle.clear();
-                self.device.alloc(bytes).map(|buffer| (bytes, buffer))
+        let mut state = self.state();
+        let fits = |&(_, &(size, _)): &(usize, &(usize, D::Buffer))| size >= bytes && size <= bytes + bytes / 8;
+        let found = state.idle.iter().enumerate().filter(fits).min_by_key(|(_, (size, _))| *size).map(|(at, _)| at);
+        let held = match found {
+            Some(at) => {
+                let held = state.idle.remove(at);
+                state.idle_bytes -= held.0;
+                held
             }
-            Err(error) => Err(error),
-        }
+            None => {
+                let most = state.most_used.max(state.used_bytes + bytes);
+                while !state.idle.is_empty()
+                    && (state.used_bytes + bytes + state.idle_bytes) as f64 > KEPT * most as f64
+                {
+                    state.idle_bytes -= state.idle.remove(0).0;
+                }
+                let buffer = match self.device.alloc(bytes) {
+                    Err(_) if !state.idle.is_empty() => {
+                        // Idle buffers may be what fills the device.
+                        state.idle.clear();
+                        state.idle_bytes = 0;
+                        self.device.alloc(bytes)
+                    }
+                    result => result,
+                };
+                (bytes, buffer?)
+            }
+        };
+        state.used_bytes += held.0;
+        state.most_used = state.most_used.max(state.used_bytes);
+        Ok(held)
     }
 
     fn give(&self, bytes: usize, buffer: D::Buffer) {
+        let mut state = self.state();
+        state.used_bytes -= bytes;
         if self.device.keeps_buffers() {
-            self.idle.lock().unwrap_or_else(PoisonError::into_inner).push((bytes, buffer));
+            state.idle.push((bytes, buffer));
+            state.idle_bytes += bytes;
         }
     }
 }

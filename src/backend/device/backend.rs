@@ -4,36 +4,29 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::Result;
 use crate::backend::device::corpus::DeviceCorpus;
-use crate::backend::device::{Device, Engine, FuseQuery, dense, fuse, scan};
+use crate::backend::device::stores::Stores;
+use crate::backend::device::{Device, Engine, dense, scan};
 use crate::backend::{ActivationStore, Backend, Corpus, Description, Matrix, RetrievalData, ScanQuery, ScanResult};
-use crate::math::sparse::SparseVector;
 
 /// A backend over one device.
 pub struct DeviceBackend<D: Device> {
     engine: Engine<D>,
     /// One batch at a time: there is one device and one stream.
     turn: Arc<Mutex<()>>,
+    /// Stores that were scanned; locked within a turn.
+    stores: Mutex<Stores<D>>,
     threads: usize,
 }
 
 impl<D: Device> DeviceBackend<D> {
     /// Over a device; `threads` host threads are told in the description only.
     pub fn new(device: D, threads: usize) -> Self {
-        Self { engine: Engine::new(Arc::new(device)), turn: Arc::default(), threads }
+        Self { engine: Engine::new(Arc::new(device)), turn: Arc::default(), stores: Mutex::default(), threads }
     }
 
     /// What it runs on.
     pub fn device(&self) -> &D {
         self.engine.device()
-    }
-
-    /// Equations 8 to 10 for a batch: a0 and the weights w_k of each query.
-    ///
-    /// # Errors
-    /// When the device fails.
-    pub fn fuse(&self, batch: &[FuseQuery<'_>]) -> Result<Vec<(SparseVector, Vec<f64>)>> {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        fuse::fuse(&self.engine, batch)
     }
 }
 
@@ -58,7 +51,8 @@ impl<D: Device> Backend for DeviceBackend<D> {
 
     fn store_scan(&self, store: &dyn ActivationStore, batch: &[ScanQuery<'_>]) -> Result<Vec<ScanResult>> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        self.engine.during("a store scan", scan::scan(&self.engine, store, batch))
+        let mut stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
+        self.engine.during("a store scan", scan::scan(&self.engine, &mut stores, store, batch))
     }
 
     fn top_k(&self, batch: &[&[f32]], k: usize) -> Result<Vec<Vec<(u32, f64)>>> {

@@ -20,7 +20,6 @@ macro_rules! kernels {
 
 kernels! {
     DENSE_PRODUCTS = "dense" "dense_products_f32";
-    FUSE = "fuse" "fuse_f64";
     PAGERANK_HUB_RESIDUAL = "pagerank" "pagerank_hub_residual_f32";
     PAGERANK_HUBS = "pagerank" "pagerank_hubs_f32";
     PAGERANK_MASS = "pagerank" "pagerank_mass_f64";

@@ -9,17 +9,16 @@ mod backend;
 mod checks;
 mod corpus;
 mod dense;
-mod fuse;
 pub mod kernel;
 mod pagerank;
 pub mod plan;
 mod propagate;
 mod scan;
+mod stores;
 mod weights;
 
 pub use array::Array;
 pub use backend::DeviceBackend;
-pub use fuse::{FuseQuery, FuseScale};
 pub use kernel::Kernel;
 
 use array::Pool;
@@ -46,11 +45,16 @@ pub trait Device: Send + Sync + 'static {
     /// # Errors
     /// When there is not enough.
     fn alloc(&self, bytes: usize) -> Result<Self::Buffer>;
-    /// Copies to the start of a buffer.
+    /// Copies into a buffer, from `offset` bytes on.
     ///
     /// # Errors
     /// When the device does not answer.
-    fn write(&self, to: &Self::Buffer, bytes: &[u8]) -> Result<()>;
+    fn write(&self, to: &Self::Buffer, offset: usize, bytes: &[u8]) -> Result<()>;
+    /// Copies the first `bytes` bytes of one buffer to the start of another.
+    ///
+    /// # Errors
+    /// When the device does not answer.
+    fn copy(&self, from: &Self::Buffer, to: &Self::Buffer, bytes: usize) -> Result<()>;
     /// Copies from the start of a buffer, after everything asked for before is done.
     ///
     /// # Errors
@@ -143,10 +147,16 @@ impl<D: Device> Engine<D> {
     /// A copy of `values`.
     pub(crate) fn upload<T: bytemuck::Pod>(&self, values: &[T]) -> Result<Array<D, T>> {
         let array = self.array(values.len())?;
-        if !values.is_empty() {
-            self.device.write(array.buffer(), bytemuck::cast_slice(values))?;
-        }
+        self.write(&array, 0, values)?;
         Ok(array)
+    }
+
+    /// Overwrites an array from position `at` on.
+    pub(crate) fn write<T: bytemuck::Pod>(&self, array: &Array<D, T>, at: usize, values: &[T]) -> Result<()> {
+        if values.is_empty() {
+            return Ok(());
+        }
+        self.device.write(array.buffer(), at * size_of::<T>(), bytemuck::cast_slice(values))
     }
 
     /// The first `len` values of an array.

@@ -16,7 +16,7 @@ use crate::math::graph::WeightedCsr;
 use crate::math::pagerank::{relaxation, relaxation_sweeps};
 
 /// Entries of a segment; rows of more are cut.
-const SEGMENT: usize = 256;
+pub(crate) const SEGMENT: usize = 256;
 /// A column is done when the L1 norm of r + d·Pᵀx - x is below this share of its mass; the error is at most 1/(1 - d) times that.
 /// `f32` cannot go much lower: rounding alone leaves about 1e-7.
 const TOLERANCE: f64 = 5e-7;
@@ -26,6 +26,11 @@ const ERROR: f64 = 1e-7;
 const MORE_SWEEPS: usize = 4;
 /// Sweeps at which even a damping of 0.99 has converged.
 const MAX_SWEEPS: usize = 1000;
+
+/// Columns of a block on the device: a power of two from 4.
+pub(crate) fn lanes(columns: usize) -> usize {
+    columns.next_power_of_two().max(4)
+}
 
 /// A colour for every node such that neighbours differ: the lowest that no earlier neighbour has.
 fn colour(adjacency: &WeightedCsr<f64>) -> Vec<u32> {
@@ -78,6 +83,24 @@ struct Block<D: Device> {
     step: Array<D, f32>,
     partial: Array<D, f32>,
     x: Array<D, f32>,
+}
+
+/// Entity parts of reset vectors: a list a column, on the device.
+pub(crate) struct ResetLists<'a, D: Device> {
+    /// `[columns + 1]`
+    pub(crate) offsets: &'a Array<D, u32>,
+    /// `[entries]`, distinct within a column
+    pub(crate) entities: &'a Array<D, u32>,
+    /// `[entries]`
+    pub(crate) weights: &'a Array<D, f64>,
+}
+
+/// What was solved.
+pub(crate) struct Solved<D: Device> {
+    /// Passage scores, `[columns, n_passages]`; empty where no column has a reset.
+    pub(crate) scores: Array<D, f32>,
+    /// Whether a column has a reset; the scores of one that has none say nothing.
+    pub(crate) alive: Vec<bool>,
 }
 
 impl<D: Device> Block<D> {
@@ -145,9 +168,32 @@ impl<D: Device> PageRank<D> {
         })
     }
 
-    /// Passage scores of each column, `None` where the reset is zero.
+    /// Solves a batch and fetches the passage scores of each column, `None` where the reset is zero.
     pub(crate) fn solve(&self, engine: &Engine<D>, damping: f64, batch: &[Reset<'_>]) -> Result<Vec<Option<Vec<f32>>>> {
-        let lanes = batch.len().next_power_of_two().max(4);
+        let pairs: Vec<(u32, f64)> = batch.iter().flat_map(|r| r.entities).copied().collect();
+        let entities = ResetLists {
+            offsets: &engine.upload(&offsets(batch.iter().map(|r| r.entities.len()))?)?,
+            entities: &engine.upload(&pairs.iter().map(|&(e, _)| e).collect::<Vec<u32>>())?,
+            weights: &engine.upload(&pairs.iter().map(|&(_, w)| w).collect::<Vec<f64>>())?,
+        };
+        let passages = engine.upload(&batch.iter().map(|r| r.passages).collect::<Vec<_>>().concat())?;
+        let solved = self.scores(engine, damping, batch.len(), &entities, passages)?;
+        let scores = engine.download(&solved.scores, solved.scores.len())?;
+        let n = self.n_nodes - self.n_entities;
+        let of = |(lane, alive): (usize, &bool)| alive.then(|| scores[lane * n..(lane + 1) * n].to_vec());
+        Ok(solved.alive.iter().enumerate().map(of).collect())
+    }
+
+    /// Passage scores of a block of columns, on the device; `passages` is the passage part of the resets, `[columns, n_passages]`.
+    pub(crate) fn scores(
+        &self,
+        engine: &Engine<D>,
+        damping: f64,
+        columns: usize,
+        entities: &ResetLists<'_, D>,
+        passages: Array<D, f32>,
+    ) -> Result<Solved<D>> {
+        let lanes = lanes(columns);
         let n_passages = self.n_nodes - self.n_entities;
         let mut block = Block {
             quad_shift: (lanes / 4).ilog2(),
@@ -157,17 +203,19 @@ impl<D: Device> PageRank<D> {
             partial: engine.array(self.most_segments * lanes)?,
             x: engine.zeros(self.n_nodes * lanes)?,
         };
-        let mass = self.reset(engine, &mut block, batch)?;
+        let mass = self.reset(engine, &mut block, columns, entities, &passages)?;
+        drop(passages);
+        let alive: Vec<bool> = mass.iter().map(|&m| m > 0.0 && m.is_finite()).collect();
         let omega = relaxation(damping) as f32;
         let mut step: Vec<f32> = vec![0.0; lanes];
-        for (s, &m) in step.iter_mut().zip(&mass) {
-            *s = if m > 0.0 && m.is_finite() { omega } else { 0.0 };
+        for (s, &alive) in step.iter_mut().zip(&alive) {
+            *s = if alive { omega } else { 0.0 };
         }
         let mut totals = engine.array::<f64>(2 * lanes)?;
         let mut sweeps = relaxation_sweeps(damping, ERROR).min(MAX_SWEEPS);
         let mut done = 0;
         while step.iter().any(|&s| s != 0.0) {
-            engine.device().write(block.step.buffer(), bytemuck::cast_slice(&step))?;
+            engine.write(&block.step, 0, &step)?;
             for _ in 0..sweeps {
                 self.sweep(engine, &mut block)?;
             }
@@ -182,54 +230,52 @@ impl<D: Device> PageRank<D> {
             }
         }
         if done == 0 {
-            return Ok(vec![None; batch.len()]);
+            return Ok(Solved { scores: engine.array(0)?, alive });
         }
-        let mut scores = engine.array::<f32>(batch.len() * n_passages)?;
+        let Block { x, reset, partial, .. } = block;
+        drop((reset, partial));
+        let mut scores = engine.array::<f32>(columns * n_passages)?;
         let args = [
-            block.x.read(),
+            x.read(),
             totals.read(),
             Arg::U32(index(self.n_entities)?),
             Arg::U32(index(n_passages)?),
             Arg::U32(index(lanes)?),
-            Arg::U32(index(batch.len())?),
+            Arg::U32(index(columns)?),
             scores.write(),
         ];
         engine.launch(PAGERANK_SCORES, (n_passages.div_ceil(32), lanes.div_ceil(32)), 256, &args)?;
-        let scores = engine.download(&scores, batch.len() * n_passages)?;
-        Ok(mass
-            .iter()
-            .enumerate()
-            .map(|(lane, &m)| {
-                (m > 0.0 && m.is_finite()).then(|| scores[lane * n_passages..(lane + 1) * n_passages].to_vec())
-            })
-            .collect())
+        Ok(Solved { scores, alive })
     }
 
     /// Fills reset and first iterate; the sum of each column's reset.
-    fn reset(&self, engine: &Engine<D>, block: &mut Block<D>, batch: &[Reset<'_>]) -> Result<Vec<f64>> {
+    fn reset(
+        &self,
+        engine: &Engine<D>,
+        block: &mut Block<D>,
+        columns: usize,
+        entities: &ResetLists<'_, D>,
+        passages: &Array<D, f32>,
+    ) -> Result<Vec<f64>> {
         let n_passages = self.n_nodes - self.n_entities;
         let lanes = index(4 * block.quads())?;
-        let pairs: Vec<(u32, f64)> = batch.iter().flat_map(|r| r.entities).copied().collect();
-        let starts = engine.upload(&offsets(batch.iter().map(|r| r.entities.len()))?)?;
-        let entities = engine.upload(&pairs.iter().map(|&(e, _)| e).collect::<Vec<u32>>())?;
-        let weights = engine.upload(&pairs.iter().map(|&(_, w)| w).collect::<Vec<f64>>())?;
-        let passages = engine.upload(&batch.iter().map(|r| r.passages).collect::<Vec<_>>().concat())?;
-        let mut mass = engine.array::<f64>(batch.len())?;
+        let (starts, weights) = (entities.offsets, entities.weights);
+        let mut mass = engine.array::<f64>(columns)?;
         let args = [starts.read(), weights.read(), passages.read(), Arg::U32(index(n_passages)?), mass.write()];
-        engine.launch(PAGERANK_MASS, (batch.len(), 1), 256, &args)?;
+        engine.launch(PAGERANK_MASS, (columns, 1), 256, &args)?;
         let args = [
             starts.read(),
-            entities.read(),
+            entities.entities.read(),
             weights.read(),
             mass.read(),
             Arg::U32(lanes),
             block.reset.write(),
             block.x.write(),
         ];
-        engine.launch(PAGERANK_RESET_ENTITIES, (batch.len(), 1), 128, &args)?;
+        engine.launch(PAGERANK_RESET_ENTITIES, (columns, 1), 128, &args)?;
         let args = [
             passages.read(),
-            Arg::U32(index(batch.len())?),
+            Arg::U32(index(columns)?),
             Arg::U32(index(n_passages)?),
             mass.read(),
             Arg::U32(index(self.n_entities)?),
@@ -239,7 +285,7 @@ impl<D: Device> PageRank<D> {
         ];
         let grid = (n_passages.div_ceil(32), (lanes as usize).div_ceil(32));
         engine.launch(PAGERANK_RESET_PASSAGES, grid, 256, &args)?;
-        engine.download(&mass, batch.len())
+        engine.download(&mass, columns)
     }
 
     fn segments(&self, engine: &Engine<D>, block: &mut Block<D>, hubs: &Hubs<D>) -> Result<()> {

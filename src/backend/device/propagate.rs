@@ -21,6 +21,55 @@ impl<D: Device> Lists<D> {
     }
 }
 
+/// What propagation touched: a list a query by ascending entity, on the device.
+pub(crate) struct Touched<D: Device> {
+    /// Where each list begins, `[queries + 1]`.
+    starts: Vec<u32>,
+    /// The same on the device.
+    pub(crate) offsets: Array<D, u32>,
+    /// `[touched]`
+    pub(crate) entities: Array<D, u32>,
+    /// `[touched]`
+    pub(crate) weights: Array<D, f64>,
+    /// `[touched]`, last scores
+    pub(crate) scores: Array<D, f64>,
+    /// `[touched]`, tier + 1, 0 where not active
+    pub(crate) tiers: Array<D, u32>,
+}
+
+impl<D: Device> Touched<D> {
+    /// Lists of these starts with undefined content.
+    fn new(engine: &Engine<D>, starts: Vec<u32>) -> Result<Self> {
+        let total = starts.last().map_or(0, |&n| n as usize);
+        Ok(Self {
+            offsets: engine.upload(&starts)?,
+            entities: engine.array(total)?,
+            weights: engine.array(total)?,
+            scores: engine.array(total)?,
+            tiers: engine.array(total)?,
+            starts,
+        })
+    }
+
+    pub(crate) fn download(&self, engine: &Engine<D>) -> Result<Vec<Propagated>> {
+        let entities = engine.download(&self.entities, self.entities.len())?;
+        let weights = engine.download(&self.weights, self.weights.len())?;
+        let scores = engine.download(&self.scores, self.scores.len())?;
+        let tiers = engine.download(&self.tiers, self.tiers.len())?;
+        let of = |range: &[u32]| {
+            let mut out = Propagated::default();
+            for i in range[0] as usize..range[1] as usize {
+                out.weights.push((entities[i], weights[i]));
+                if let Some(tier) = tiers[i].checked_sub(1) {
+                    out.active.push(Active { entity: entities[i], score: scores[i], tier });
+                }
+            }
+            out
+        };
+        Ok(self.starts.windows(2).map(of).collect())
+    }
+}
+
 /// Who is mentioned where, and the sentences' vectors.
 pub(crate) struct Mentions<D: Device> {
     entity_sentences: Lists<D>,
@@ -41,6 +90,7 @@ impl<D: Device> Mentions<D> {
         })
     }
 
+    /// Runs a batch and fetches what it touched.
     pub(crate) fn propagate(
         &self,
         engine: &Engine<D>,
@@ -48,19 +98,31 @@ impl<D: Device> Mentions<D> {
         params: PropagationParams,
         batch: &[PropagationQuery<'_>],
     ) -> Result<Vec<Propagated>> {
+        let questions: Vec<&[f32]> = batch.iter().map(|q| q.question).collect();
+        let seeds: Vec<&[(u32, f64)]> = batch.iter().map(|q| q.seeds).collect();
+        let vectors = self.sentences.vectors(engine, &questions)?;
+        self.touched(engine, form, params, &seeds, &vectors)?.download(engine)
+    }
+
+    /// Runs a batch from these seeds; `vectors` are the questions, `[queries, dim]`.
+    pub(crate) fn touched(
+        &self,
+        engine: &Engine<D>,
+        form: Form,
+        params: PropagationParams,
+        batch: &[&[(u32, f64)]],
+        vectors: &Array<D, f32>,
+    ) -> Result<Touched<D>> {
         let n = self.n_entities;
-        let unknown = batch.iter().flat_map(|q| q.seeds).find(|&&(e, _)| e as usize >= n);
-        if let Some(&(entity, _)) = unknown {
+        if let Some(&(entity, _)) = batch.iter().copied().flatten().find(|&&(e, _)| e as usize >= n) {
             return Err(Error::work(format!("seed entity {entity} is not among the {n} entities of the index")));
         }
         if n == 0 {
-            return Ok(vec![Propagated::default(); batch.len()]);
+            return Touched::new(engine, vec![0; batch.len() + 1]);
         }
-        let questions: Vec<&[f32]> = batch.iter().map(|q| q.question).collect();
-        let similarities =
-            if self.n_sentences > 0 { self.sentences.products(engine, &questions)? } else { engine.array(0)? };
-        let seeds: Vec<(u32, f64)> = batch.iter().flat_map(|q| q.seeds).copied().collect();
-        let seed_offsets = engine.upload(&offsets(batch.iter().map(|q| q.seeds.len()))?)?;
+        let similarities = self.sentences.products(engine, vectors, batch.len())?;
+        let seeds = batch.concat();
+        let seed_offsets = engine.upload(&offsets(batch.iter().map(|seeds| seeds.len()))?)?;
         let seed_entities = engine.upload(&seeds.iter().map(|&(e, _)| e).collect::<Vec<u32>>())?;
         let seed_scores = engine.upload(&seeds.iter().map(|&(_, s)| s).collect::<Vec<f64>>())?;
 
@@ -73,7 +135,7 @@ impl<D: Device> Mentions<D> {
         let mut mark = engine.zeros::<u32>(of_entities)?;
         let mut order = engine.array::<u32>(2 * of_entities)?;
         let mut used = engine.zeros::<u32>(of_sentences)?;
-        let mut touched = engine.array::<u32>(batch.len())?;
+        let mut counts = engine.array::<u32>(batch.len())?;
         // What the matrix form keeps besides.
         let (e, s) = if form == Form::Matrix { (of_entities, of_sentences) } else { (0, 0) };
         let mut score = engine.zeros::<f64>(e)?;
@@ -99,54 +161,33 @@ impl<D: Device> Mentions<D> {
         ];
         match form {
             Form::Bfs => {
-                args.extend([tier.write(), mark.write(), order.write(), used.write(), touched.write()]);
+                args.extend([tier.write(), mark.write(), order.write(), used.write(), counts.write()]);
                 engine.launch(PROPAGATE_BFS, (batch.len(), 1), 128, &args)?;
             }
             Form::Matrix => {
                 args.extend([score.write(), tier.write(), mark.write(), order.write(), used.write(), picked.write()]);
-                args.extend([received.write(), touched.write()]);
+                args.extend([received.write(), counts.write()]);
                 engine.launch(PROPAGATE_MATRIX, (batch.len(), 1), 256, &args)?;
             }
         }
         drop(args);
-
-        let counts = engine.download(&touched, batch.len())?;
-        let list_offsets = offsets(counts.iter().map(|&c| c as usize))?;
-        let total = counts.iter().map(|&c| c as usize).sum();
-        let at = engine.upload(&list_offsets)?;
-        let mut entities = engine.array::<u32>(total)?;
-        let mut weights = engine.array::<f64>(total)?;
-        let mut scores = engine.array::<f64>(total)?;
-        let mut tiers = engine.array::<u32>(total)?;
+        let counts = engine.download(&counts, batch.len())?;
+        // The lists may be as long as all entities; what only the form itself needed goes before they come.
+        drop((similarities, next, order, used, score, picked, received));
+        let mut out = Touched::new(engine, offsets(counts.iter().map(|&c| c as usize))?)?;
         let args = [
             weight.read(),
             active.read(),
             tier.read(),
             mark.read(),
             Arg::U32(index(n)?),
-            at.read(),
-            entities.write(),
-            weights.write(),
-            scores.write(),
-            tiers.write(),
+            out.offsets.read(),
+            out.entities.write(),
+            out.weights.write(),
+            out.scores.write(),
+            out.tiers.write(),
         ];
         engine.launch(PROPAGATE_COLLECT, (batch.len(), 1), 256, &args)?;
-        let entities = engine.download(&entities, total)?;
-        let weights = engine.download(&weights, total)?;
-        let scores = engine.download(&scores, total)?;
-        let tiers = engine.download(&tiers, total)?;
-        Ok(list_offsets
-            .windows(2)
-            .map(|range| {
-                let mut out = Propagated::default();
-                for i in range[0] as usize..range[1] as usize {
-                    out.weights.push((entities[i], weights[i]));
-                    if let Some(tier) = tiers[i].checked_sub(1) {
-                        out.active.push(Active { entity: entities[i], score: scores[i], tier });
-                    }
-                }
-                out
-            })
-            .collect())
+        Ok(out)
     }
 }

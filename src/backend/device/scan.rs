@@ -1,15 +1,11 @@
-//! Scan of an experience store: `kernels/scan.cu`.
-//!
-//! The store lives on the host and grows from block to block, so a call uploads the inverted lists of the entities its queries name, cut
-//! to what they may see.
+//! Scan of an experience store: `kernels/scan.cu`. What is stored lies on the device already ([`Stores`]); a call uploads its queries.
 
-use std::collections::BTreeMap;
-
-use crate::Result;
 use crate::backend::device::kernel::{SCAN_MERGE, SCAN_TILE, SCAN_TILE_EXPERIENCES};
+use crate::backend::device::stores::{Lists, Stores};
 use crate::backend::device::{Arg, Device, Engine, index, offsets};
 use crate::backend::{ActivationStore, Hit, ScanQuery, ScanResult};
 use crate::math::similarity::dual_channel_similarity;
+use crate::{Error, Result};
 
 /// Bytes of cosines that one launch holds at most.
 const COSINE_BYTES: usize = 256 << 20;
@@ -21,9 +17,11 @@ const NONE: u32 = u32::MAX;
 /// Scores a batch against one store.
 pub(crate) fn scan<D: Device>(
     engine: &Engine<D>,
+    stores: &mut Stores<D>,
     store: &dyn ActivationStore,
     batch: &[ScanQuery<'_>],
 ) -> Result<Vec<ScanResult>> {
+    let Some(lists) = stores.lists(engine, store)? else { return Ok(vec![ScanResult::default(); batch.len()]) };
     let mut out = Vec::with_capacity(batch.len());
     let mut rest = batch;
     while !rest.is_empty() {
@@ -37,44 +35,26 @@ pub(crate) fn scan<D: Device>(
             })
             .count();
         let (part, later) = rest.split_at(fitting.max(1));
-        out.extend(part_of(engine, store, part)?);
+        out.extend(part_of(engine, &lists, part)?);
         rest = later;
     }
     Ok(out)
 }
 
-fn part_of<D: Device>(
-    engine: &Engine<D>,
-    store: &dyn ActivationStore,
-    batch: &[ScanQuery<'_>],
-) -> Result<Vec<ScanResult>> {
+fn part_of<D: Device>(engine: &Engine<D>, store: &Lists<'_, D>, batch: &[ScanQuery<'_>]) -> Result<Vec<ScanResult>> {
     let most_visible = batch.iter().map(|q| q.cos_query.len()).max().unwrap_or(0);
     if most_visible == 0 {
         return Ok(vec![ScanResult::default(); batch.len()]);
     }
-    let k = batch.iter().map(|q| q.k.min(q.cos_query.len())).max().unwrap_or(0);
-
-    // Every entity of the batch once, ascending, with what its list holds of visible experiences.
-    let mut lists: BTreeMap<u32, u32> = batch.iter().flat_map(|q| &q.activation.ids).map(|&e| (e, 0)).collect();
-    let mut lengths = Vec::with_capacity(lists.len());
-    let (mut experiences, mut values) = (Vec::new(), Vec::new());
-    for (number, (&entity, list)) in lists.iter_mut().enumerate() {
-        *list = index(number)?;
-        let postings = store.postings(entity);
-        let seen = postings.partition_point(|&(x, _)| (x as usize) < most_visible);
-        experiences.extend(postings[..seen].iter().map(|&(x, _)| x));
-        values.extend(postings[..seen].iter().map(|&(_, v)| v));
-        lengths.push(seen);
+    if most_visible > store.stored {
+        return Err(Error::work(format!("a query sees {most_visible} experiences of a store of {}", store.stored)));
     }
-    let list_offsets = engine.upload(&offsets(lengths)?)?;
-    let list_experiences = engine.upload(&experiences)?;
-    let list_values = engine.upload(&values)?;
+    let k = batch.iter().map(|q| q.k.min(q.cos_query.len())).max().unwrap_or(0);
 
     let activation_offsets = engine.upload(&offsets(batch.iter().map(|q| q.activation.len()))?)?;
     let entries: Vec<(u32, f64)> = batch.iter().flat_map(|q| q.activation.iter()).collect();
-    let activation_lists = engine.upload(&entries.iter().map(|(e, _)| lists[e]).collect::<Vec<u32>>())?;
+    let activation_entities = engine.upload(&entries.iter().map(|&(e, _)| e).collect::<Vec<u32>>())?;
     let activation_values = engine.upload(&entries.iter().map(|&(_, v)| v).collect::<Vec<f64>>())?;
-    let norms = engine.upload(&(0..most_visible).map(|x| store.norm(x)).collect::<Vec<f64>>())?;
     let query_norms = engine.upload(&batch.iter().map(|q| q.activation.norm()).collect::<Vec<f64>>())?;
     let seen: Vec<u32> = batch.iter().map(|q| index(q.cos_query.len())).collect::<Result<_>>()?;
     let visible = engine.upload(&seen)?;
@@ -108,12 +88,14 @@ fn part_of<D: Device>(
     let mut ids = engine.array::<u32>(batch.len() * tiles * (k + 1))?;
     let args = [
         activation_offsets.read(),
-        activation_lists.read(),
+        activation_entities.read(),
         activation_values.read(),
-        list_offsets.read(),
-        list_experiences.read(),
-        list_values.read(),
-        norms.read(),
+        store.tile_lists.read(),
+        store.list_entities.read(),
+        store.list_offsets.read(),
+        store.experiences.read(),
+        store.values.read(),
+        store.norms.read(),
         query_norms.read(),
         visible.read(),
         cosine_offsets.read(),

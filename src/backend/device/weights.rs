@@ -15,6 +15,18 @@ pub(crate) struct Occurrences<D: Device> {
     n_passages: usize,
 }
 
+/// A list of entities a query, on the device.
+pub(crate) struct ActiveLists<'a, D: Device> {
+    /// `[queries + 1]`
+    pub(crate) offsets: &'a Array<D, u32>,
+    /// `[entries]`, ascending within a query
+    pub(crate) entities: &'a Array<D, u32>,
+    /// `[entries]`
+    pub(crate) scores: &'a Array<D, f64>,
+    /// `[entries]`, tier + 1, 0 where not active
+    pub(crate) tiers: &'a Array<D, u32>,
+}
+
 impl<D: Device> Occurrences<D> {
     pub(crate) fn upload(engine: &Engine<D>, occurrences: &WeightedCsr<f64>, n_passages: usize) -> Result<Self> {
         Ok(Self {
@@ -25,6 +37,7 @@ impl<D: Device> Occurrences<D> {
         })
     }
 
+    /// Runs a batch and fetches the weights.
     pub(crate) fn weights(
         &self,
         engine: &Engine<D>,
@@ -43,24 +56,41 @@ impl<D: Device> Occurrences<D> {
             }
         }
         let similarities = engine.upload(&batch.iter().map(|q| q.similarities).collect::<Vec<_>>().concat())?;
-        let mut minmax = engine.array::<f32>(2 * batch.len())?;
-        let args = [similarities.read(), Arg::U32(index(n)?), minmax.write()];
-        engine.launch(PASSAGE_MINMAX, (batch.len(), 1), 256, &args)?;
-
         let active: Vec<_> = batch.iter().flat_map(|q| q.active).collect();
-        let active_offsets = engine.upload(&offsets(batch.iter().map(|q| q.active.len()))?)?;
-        let entities = engine.upload(&active.iter().map(|a| a.entity).collect::<Vec<u32>>())?;
-        let scores = engine.upload(&active.iter().map(|a| a.score).collect::<Vec<f64>>())?;
-        let tiers = engine.upload(&active.iter().map(|a| a.tier.max(1)).collect::<Vec<u32>>())?;
-        let mut out = engine.array::<f32>(batch.len() * n)?;
+        let lists = ActiveLists {
+            offsets: &engine.upload(&offsets(batch.iter().map(|q| q.active.len()))?)?,
+            entities: &engine.upload(&active.iter().map(|a| a.entity).collect::<Vec<u32>>())?,
+            scores: &engine.upload(&active.iter().map(|a| a.score).collect::<Vec<f64>>())?,
+            tiers: &engine.upload(&active.iter().map(|a| a.tier.saturating_add(1)).collect::<Vec<u32>>())?,
+        };
+        let out = self.weigh(engine, passage_ratio, node_weight, batch.len(), &similarities, &lists)?;
+        let all = engine.download(&out, batch.len() * n)?;
+        Ok((0..batch.len()).map(|q| all[q * n..(q + 1) * n].to_vec()).collect())
+    }
+
+    /// Weights on the device, `[queries, n_passages]`, from cosines of the same shape and what is active.
+    pub(crate) fn weigh(
+        &self,
+        engine: &Engine<D>,
+        passage_ratio: f64,
+        node_weight: f64,
+        queries: usize,
+        similarities: &Array<D, f32>,
+        active: &ActiveLists<'_, D>,
+    ) -> Result<Array<D, f32>> {
+        let n = self.n_passages;
+        let mut minmax = engine.array::<f32>(2 * queries)?;
+        let args = [similarities.read(), Arg::U32(index(n)?), minmax.write()];
+        engine.launch(PASSAGE_MINMAX, (queries, 1), 256, &args)?;
+        let mut out = engine.array::<f32>(queries * n)?;
         let args = [
             similarities.read(),
             minmax.read(),
             Arg::U32(index(n)?),
-            active_offsets.read(),
-            entities.read(),
-            scores.read(),
-            tiers.read(),
+            active.offsets.read(),
+            active.entities.read(),
+            active.scores.read(),
+            active.tiers.read(),
             self.passages.offsets.read(),
             self.passages.indices.read(),
             self.ln.read(),
@@ -68,8 +98,7 @@ impl<D: Device> Occurrences<D> {
             Arg::F64(node_weight),
             out.write(),
         ];
-        engine.launch(PASSAGE_WEIGHT, (n.div_ceil(PASSAGE_TILE), batch.len()), 256, &args)?;
-        let all = engine.download(&out, batch.len() * n)?;
-        Ok((0..batch.len()).map(|q| all[q * n..(q + 1) * n].to_vec()).collect())
+        engine.launch(PASSAGE_WEIGHT, (n.div_ceil(PASSAGE_TILE), queries), 256, &args)?;
+        Ok(out)
     }
 }
