@@ -39,7 +39,7 @@ impl EncodeDevice {
     }
 
     /// Whether looking at numbers costs nothing.
-    pub(super) fn is_host(&self) -> bool {
+    pub fn is_host(&self) -> bool {
         self.device.is_cpu()
     }
 

@@ -61,6 +61,15 @@ impl ModelFolder {
         &self.name
     }
 
+    /// The model's name wherever it lies: its hub id, or the last part of the folder's path.
+    pub fn short_name(&self) -> String {
+        if self.from_hub {
+            return self.name.clone();
+        }
+        let path = self.path.canonicalize().unwrap_or_else(|_| self.path.clone());
+        path.file_name().map_or_else(|| self.name.clone(), |name| name.to_string_lossy().into_owned())
+    }
+
     /// Whether the folder is a copy in the hub's cache, which may hold only a part of the model's files.
     pub fn is_hub_copy(&self) -> bool {
         self.from_hub

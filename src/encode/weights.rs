@@ -35,6 +35,15 @@ pub(super) struct Place {
 }
 
 impl Weights {
+    /// Numbers in all tensors.
+    pub fn count(&self) -> u64 {
+        match self {
+            Self::Files { tensors, .. } => tensors.values().map(|t| t.shape.iter().product::<usize>() as u64).sum(),
+            #[cfg(test)]
+            Self::Made(_) => 0,
+        }
+    }
+
     /// Maps the folder's weights.
     ///
     /// # Errors

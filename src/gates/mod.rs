@@ -5,6 +5,8 @@
 
 pub mod bernoulli;
 pub mod claims;
+#[cfg(feature = "encoders")]
+mod cross_encoder;
 pub mod decide;
 pub mod evidence;
 pub mod grounding;

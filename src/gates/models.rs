@@ -53,7 +53,8 @@ impl GroundingModels {
     pub fn nli(&mut self, config: &GroundingConfig, tau_nli: f64, device: BackendKind) -> Result<ModelScorer> {
         let name = format!("{} {:?} {device:?} {}", config.model, config.precision, config.cache.display());
         if !self.open.contains_key(&name) {
-            self.open.insert(name.clone(), real::open(config, device)?);
+            let (model, bytes) = super::cross_encoder::open(config, device)?;
+            self.open.insert(name.clone(), (Arc::new(model), bytes));
         }
         let (model, bytes) = &self.open[&name];
         let identity = model.identity();

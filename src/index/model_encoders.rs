@@ -1,6 +1,6 @@
 //! [`ModelEncoders`] in a build with encoders: models as encoders of texts.
 
-use super::encoder::{Encoded, Encoders, FoundEncoder, ModelEncoders, TextEncoder, last_part};
+use super::encoder::{Encoded, Encoders, FoundEncoder, ModelEncoders, TextEncoder};
 use crate::Result;
 use crate::config::BackendKind;
 use crate::dataset::texts::TextMeasure;
@@ -22,15 +22,12 @@ impl Encoders for ModelEncoders {
 
 impl ModelEncoders {
     fn take(&self, folder: ModelFolder) -> Result<Box<dyn FoundEncoder>> {
-        // A folder's name goes by where it lies, not by how it was pointed at.
-        let name = match folder.is_hub_copy() {
-            true => folder.name().to_owned(),
-            false => {
-                let path = folder.path().canonicalize().unwrap_or_else(|_| folder.path().to_owned());
-                last_part(&path.to_string_lossy()).to_owned()
-            }
-        };
-        Ok(Box::new(FoundModel { fingerprint: folder.fingerprint()?, name, folder, device: self.device }))
+        Ok(Box::new(FoundModel {
+            name: folder.short_name(),
+            fingerprint: folder.fingerprint()?,
+            folder,
+            device: self.device,
+        }))
     }
 
     /// The tokenizer of an encoder that is on this machine; `None` where it is not, or cannot be read.

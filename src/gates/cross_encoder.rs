@@ -1,0 +1,54 @@
+//! Cross-encoders as grounding models: pairs' probabilities from logits.
+//!
+//! In: `[gates.grounding]` and a device. Out: an [`NliModel`] whose weights are not read yet.
+
+use super::grounding::PairScore;
+use super::nli::{Identity, Judged, NliModel, PairModel};
+use super::pair_cache::PairCache;
+use crate::Result;
+use crate::config::{BackendKind, GroundingConfig, PrecisionKind};
+use crate::encode::{CrossEncoder, EncodeDevice, Precision, check_cross_encoder, locate};
+
+/// Finds and checks a model; returns it with the memory its weights take, bytes.
+///
+/// # Errors
+/// A model that is nowhere or is no NLI model, a device that cannot be had, a cache that cannot be written.
+pub(super) fn open(config: &GroundingConfig, device: BackendKind) -> Result<(NliModel, u64)> {
+    let folder = locate(&config.model)?;
+    let outlook = check_cross_encoder(&folder)?;
+    let device = EncodeDevice::open(device)?;
+    let precision = match config.precision {
+        PrecisionKind::F32 => Precision::F32,
+        PrecisionKind::Bf16 => Precision::Bf16,
+        PrecisionKind::Auto if device.is_host() => Precision::F32,
+        PrecisionKind::Auto => Precision::Bf16,
+    };
+    let (word, bytes_per_weight) = match precision {
+        Precision::F32 => ("f32", 4),
+        Precision::Bf16 => ("bf16", 2),
+    };
+    let identity =
+        Identity { name: folder.short_name(), fingerprint: folder.fingerprint()?, precision: word.to_owned() };
+    let bytes = outlook.weights * bytes_per_weight;
+    let cache = match config.cache.as_os_str().is_empty() {
+        true => None,
+        false => Some(PairCache::open(&config.cache)?),
+    };
+    let open = move || -> Result<Box<dyn PairModel>> { Ok(Box::new(CrossEncoder::load(&folder, &device, precision)?)) };
+    Ok((NliModel::new(identity, cache, open)?, bytes))
+}
+
+impl PairModel for CrossEncoder {
+    fn judge(&self, pairs: &[(&str, &str)], done: &mut dyn FnMut(usize)) -> Result<Judged> {
+        let labels = self.labels();
+        let scores = CrossEncoder::score(self, pairs, done)?;
+        let score = |i: usize| {
+            let probabilities = scores.probabilities(i);
+            PairScore {
+                entailment: probabilities[labels.entailment] as f32,
+                contradiction: Some(probabilities[labels.contradiction] as f32),
+            }
+        };
+        Ok(Judged { scores: (0..pairs.len()).map(score).collect(), cut: scores.cut.clone(), tokens: scores.tokens })
+    }
+}
