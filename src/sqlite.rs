@@ -23,6 +23,8 @@ pub(crate) struct Layout {
     pub version: i64,
     /// Statements that make them.
     pub tables: &'static str,
+    /// Statements that make the layout before into this one, where they can.
+    pub from_the_one_before: Option<&'static str>,
     /// How to come from another layout to this one.
     pub other_version: &'static str,
 }
@@ -86,6 +88,10 @@ fn prepare(db: &Connection, path: &Path, layout: &Layout) -> Result<()> {
         }
         if application != layout.application {
             return Err(not_ours(path, layout));
+        }
+        if let Some(statements) = layout.from_the_one_before.filter(|_| version + 1 == layout.version) {
+            let make = format!("{statements}; PRAGMA user_version = {};", layout.version);
+            return db.execute_batch(&make).map_err(failed);
         }
         if version != layout.version {
             return Err(Error::request(format!(

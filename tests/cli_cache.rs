@@ -17,6 +17,7 @@ fn filled() -> Sandbox {
         key: CacheKey([n; 32]),
         base_url: "http://127.0.0.1:8000/v1".into(),
         model: model.into(),
+        settings: r#"{"max_tokens":64,"temperature":0.0,"stream":false}"#.into(),
         attempt: 0,
         question: format!("q{n}"),
         body: r#"{"choices":[{"message":{"content":"x"}}]}"#.into(),

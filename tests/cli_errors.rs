@@ -165,7 +165,7 @@ fn help_of_every_command() {
 fn doctor_says_what_is_there() {
     let out = Sandbox::new().run(&["doctor", "--threads", "2"]);
     assert!(out.starts_with("exit code: 0\n"), "{out}");
-    let cuda = if livingrag::backend::cuda::BUILT { "features      cuda\n" } else { "backend cuda  not built in\n" };
+    let cuda = if livingrag::backend::cuda::BUILT { ", cuda\n" } else { "backend cuda  not built in\n" };
     for fact in ["livingrag     [VERSION]\n", cuda, "threads       2\n"] {
         assert!(out.contains(fact), "{out}");
     }

@@ -11,8 +11,8 @@ use std::time::Duration;
 use fault_server::{FaultServer, Play, Seen, TestClock, call, completion, error, ok};
 use livingrag::generate::{Generator, Oracle, Prompt, Request};
 use livingrag::llm::{
-    ApiReader, Cache, CacheMode, Call, ChatOutcome, Client, ClientSettings, FailureKind, LlmStatus, RetryPolicy,
-    Secret, Usage,
+    Cache, CacheMode, Call, ChatOutcome, ChatReader, Client, ClientSettings, FailureKind, LlmStatus, RetryPolicy, Secret,
+    Source, Usage,
 };
 use serde_json::json;
 
@@ -294,7 +294,7 @@ fn the_reader_marks_what_it_estimates() {
         _ => ok("Answer: Rome"),
     });
     let template = call(&server, 0).request;
-    let reader = ApiReader::new(Arc::new(client(settings())), template);
+    let reader = ChatReader::new("api", Source::Client(Arc::new(client(settings()))), template, None);
     let request = |n: usize| Request {
         query_id: format!("q{n}"),
         question: String::new(),

@@ -4,56 +4,28 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod fault_server;
+mod lab;
 mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::path::Path;
+use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
 
-use fault_server::{FaultServer, Play, Seen, completion, error, ok};
+use fault_server::{Play, Seen, completion, error, ok};
+use lab::{KEY, Lab, answer, bytes, draw, is_judge, is_probe, rows};
 use livingrag::generate::{Judgement, LlmStatus};
 use livingrag::llm::{Cache, CacheKey};
-use livingrag::trace::reader::{Run, read_run};
+use livingrag::trace::reader::Run;
+use livingrag::trace::row::TraceRow;
+use livingrag::trace::writer::write_rows;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use serde_json::Value;
-use support::{Sandbox, repository};
+use support::repository;
 
-const KEY: &str = "sk-never-to-be-seen-0123456789";
 /// Of the moments of `kill -9`; another seed is another test.
 const SEED: u8 = 5;
-
-/// A number below `n` that depends on the body alone.
-fn draw(seen: &Seen, n: u64) -> u64 {
-    let hash = blake3::hash(seen.body.as_bytes());
-    u64::from_le_bytes(hash.as_bytes()[..8].try_into().unwrap()) % n
-}
-
-fn field(seen: &Seen, path: &str) -> String {
-    let body: Value = serde_json::from_str(&seen.body).unwrap();
-    body.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned()
-}
-
-fn is_judge(seen: &Seen) -> bool {
-    field(seen, "/model") == "judge-model"
-}
-
-fn is_probe(seen: &Seen) -> bool {
-    seen.body.contains("capital of Norway") || seen.body.contains("Reply with the word yes")
-}
-
-/// An answer that quotes the first passage, so that the grounding gate can let it pass.
-fn answer(seen: &Seen) -> String {
-    if is_judge(seen) {
-        return if draw(seen, 2) == 0 { "Correct." } else { "**incorrect**" }.into();
-    }
-    let user = field(seen, "/messages/1/content");
-    let passage = user.lines().find(|line| line.contains(". ")).unwrap_or("Nothing is known. ");
-    let sentence = passage.split(". ").next().unwrap();
-    let name: Vec<&str> = sentence.split(' ').take(3).collect();
-    format!("Thought: {sentence}.\nAnswer: {}", name.join(" "))
-}
 
 /// Three in ten are rate limited at first, others meet something else; every call is answered in the end.
 fn troubles(seen: &Seen) -> Play {
@@ -72,69 +44,6 @@ fn troubles(seen: &Seen) -> Play {
         (11, _) if !is_judge(seen) => Play::Reply(200, vec![], completion("", "stop")),
         _ => ok(&answer(seen)),
     }
-}
-
-struct Lab {
-    sandbox: Sandbox,
-    server: FaultServer,
-}
-
-impl Lab {
-    fn new(script: impl Fn(&Seen) -> Play + Send + Sync + 'static) -> Self {
-        let (sandbox, server) = (Sandbox::new(), FaultServer::start(script));
-        let text = format!(
-            "[dataset]\npath = {:?}\n[replay]\nlag = 4\nlimit = 60\ntimings = false\n[gates]\ntau_novel = 0.3\n\
-             [generate]\nkind = \"api\"\nbase_url = {:?}\nmodel = \"test-model\"\napi_key_env = \"TEST_KEY\"\nmax_tokens = 64\n\
-             cache = \"cache.sqlite\"\nprobe_tokens = 500\n",
-            repository().join("data/demo"),
-            server.base_url()
-        );
-        sandbox.write("run.toml", text);
-        Self { sandbox, server }
-    }
-
-    fn command(&self, out: &str, sets: &[&str], more: &[&str]) -> Command {
-        let mut args = vec!["run", "run.toml", "--out", out];
-        sets.iter().for_each(|set| args.extend(["--set", *set]));
-        args.extend(more);
-        let mut command = self.sandbox.command(&args);
-        command.env("TEST_KEY", KEY);
-        command
-    }
-
-    fn output(&self, out: &str, sets: &[&str], more: &[&str]) -> Output {
-        let output = self.command(out, sets, more).output().unwrap();
-        for stream in [&output.stdout, &output.stderr] {
-            assert!(!String::from_utf8_lossy(stream).contains("never-to-be-seen"), "the key was printed");
-        }
-        output
-    }
-
-    /// Runs to the end; the run folder and standard error.
-    fn works(&self, out: &str, sets: &[&str], more: &[&str]) -> (PathBuf, String) {
-        let output = self.output(out, sets, more);
-        let log = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success(), "{log}");
-        (self.sandbox.path().join(String::from_utf8(output.stdout).unwrap().trim()), log)
-    }
-
-    fn fails(&self, out: &str, sets: &[&str], more: &[&str]) -> (i32, String) {
-        let output = self.output(out, sets, more);
-        (output.status.code().unwrap(), String::from_utf8_lossy(&output.stderr).into_owned())
-    }
-
-    fn cache(&self) -> PathBuf {
-        self.sandbox.path().join("cache.sqlite")
-    }
-}
-
-fn bytes(folder: &Path) -> BTreeMap<String, Vec<u8>> {
-    let entries = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path());
-    entries.map(|p| (p.file_name().unwrap().to_string_lossy().into_owned(), std::fs::read(&p).unwrap())).collect()
-}
-
-fn rows(folder: &Path) -> Run {
-    read_run(folder, false).unwrap()
 }
 
 #[test]
@@ -320,38 +229,46 @@ fn key(address: &str, body: &str) -> CacheKey {
     CacheKey(*blake3::hash(bytes.as_bytes()).as_bytes())
 }
 
-/// `kill -9` at moments of an api run, resumed: the rows of an unbroken run, and nothing that was kept is sent again.
+/// `kill -9` at twenty moments of an api run, resumed: the rows of an unbroken run, and nothing that was kept is sent again.
+///
+/// Most moments are so many requests after a start and a little later, so that they fall on calls of reader and judge, on writes of the
+/// cache and on the end of a block; every fifth is so long after a start, wherever that is.
 #[cfg(unix)]
 #[test]
 fn killed_and_resumed_is_unbroken_and_asks_nothing_twice() {
-    let lab = Lab::new(|seen| Play::After(Duration::from_millis(10), Box::new(troubles(seen))));
-    let common = ["method=living", "replay.limit=40", "generate.probe_tokens=0"];
+    const KILLS: usize = 20;
+    let lab = Lab::new(|seen| Play::After(Duration::from_millis(5), Box::new(troubles(seen))));
+    let common = ["method=living", "generate.probe_tokens=0", "judge.kind=api", "judge.model=judge-model"];
     let (unbroken, _) = lab.works("unbroken", &[&common[..], &["generate.cache=other.sqlite"]].concat(), &[]);
     // Faults are played again for the second cache: the counts of the server go on, so it meets fewer of them.
     let mut random = ChaCha8Rng::from_seed([SEED; 32]);
-    let mut killed = 0;
-    for round in 0..8 {
+    let (mut killed, mut kept_after) = (0, Vec::new());
+    for round in 0..KILLS {
         let (before, had) = (lab.server.arrived(), kept(&lab.cache()));
         let mut child =
             lab.command("killed", &common, &["--resume"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        let until = before + 1 + random.next_u64() as usize % 7;
-        let start = Instant::now();
-        while child.try_wait().unwrap().is_none()
-            && lab.server.arrived() < until
-            && start.elapsed() < Duration::from_secs(60)
-        {
+        let (start, most) = (Instant::now(), Duration::from_secs(60));
+        let by_time = round % 5 == 4;
+        let after = Duration::from_micros(random.next_u64() % 300_000);
+        let until = before + 1 + random.next_u64() as usize % 9;
+        while child.try_wait().unwrap().is_none() && start.elapsed() < most {
+            if if by_time { start.elapsed() >= after } else { lab.server.arrived() >= until } {
+                break;
+            }
             std::thread::sleep(Duration::from_millis(1));
         }
-        std::thread::sleep(Duration::from_micros(random.next_u64() % 20_000));
+        std::thread::sleep(Duration::from_micros(random.next_u64() % 15_000));
         child.kill().unwrap();
         killed += usize::from(!child.wait().unwrap().success());
         for seen in &lab.server.seen()[before..] {
             assert!(!had.contains(&key(&lab.server.base_url(), &seen.body)), "round {round}: sent again though kept");
         }
+        kept_after.push(kept(&lab.cache()).len());
     }
-    assert!(killed >= 6, "{killed} kills (seed {SEED})");
+    assert_eq!(killed, KILLS, "each ended by the kill (seed {SEED}), with so many answers kept: {kept_after:?}");
+    kept_after.dedup();
+    assert!(kept_after.len() >= 12, "most kills were in the middle of the work (seed {SEED}): {kept_after:?}");
     let (before, had) = (lab.server.arrived(), kept(&lab.cache()));
-    assert!(!had.is_empty());
     let (folder, _) = lab.works("killed", &common, &["--resume"]);
     assert!(lab.server.seen()[before..].iter().all(|s| !had.contains(&key(&lab.server.base_url(), &s.body))));
     let (whole, broken) = (bytes(&unbroken), bytes(&folder));
@@ -359,6 +276,24 @@ fn killed_and_resumed_is_unbroken_and_asks_nothing_twice() {
         assert!(whole[name] == broken[name], "{name} differs (seed {SEED})");
     }
     assert_eq!(whole.len(), broken.len());
+}
+
+/// What the parts of a broken-off run did adds up in the manifest of the whole.
+#[test]
+fn counters_are_those_of_the_whole_run() {
+    let lab = Lab::new(troubles);
+    let sets = ["method=linear", "generate.probe_tokens=0", "replay.timings=true"];
+    let capped = [&sets[..], &["generate.max_calls=25"]].concat();
+    assert!(lab.fails("out", &capped, &[]).1.contains("the cap of 25 calls is reached"));
+    let (folder, _) = lab.works("out", &sets, &["--resume"]);
+    let counters = rows(&folder).manifest.unwrap().counters;
+    assert_eq!(counters["llm_requests_sent"], lab.server.arrived() as u64);
+    let retried: u64 = counters.iter().filter(|(name, _)| name.starts_with("llm_retries_")).map(|(_, n)| n).sum();
+    assert_eq!(counters["llm_requests_sent"], 60 + retried, "{counters:?}");
+    let answers: u64 = counters.iter().filter(|(name, _)| name.starts_with("llm_answers_")).map(|(_, n)| n).sum();
+    assert_eq!(answers, 60 + counters["llm_answers_without_usage"]);
+    // What the cap broke off was kept, so the resumed run finds it.
+    assert!(counters["llm_calls_cached"] > 0);
 }
 
 /// Pitfall 22: the other marker, from stored text alone.
@@ -380,6 +315,7 @@ fn pitfall_22_rescoring_takes_the_other_marker_without_a_call() {
     for (old, new) in old.rows.iter().zip(&new.rows) {
         assert!(old.prediction != "Milan" && new.prediction == "Milan" && new.raw_response == old.raw_response);
         assert_eq!((new.contain, new.judge, new.stored), (Some(false), Judgement::Unscored, old.stored));
+        assert!(new.judge_raw.is_empty() && new.judge_agreement.is_none());
         assert_ne!(old.run_id, new.run_id);
     }
     let notes = new.manifest.unwrap().notes;
@@ -392,6 +328,17 @@ fn pitfall_22_rescoring_takes_the_other_marker_without_a_call() {
     let same = rows(&lab.sandbox.path().join(String::from_utf8(same.stdout).unwrap().trim()));
     let scores = |run: &Run| run.rows.iter().map(|r| (r.prediction.clone(), r.contain, r.judge)).collect::<Vec<_>>();
     assert_eq!(scores(&same), scores(&old));
+    // The judge's stored text is read anew: what an earlier program had misread comes right, without a call.
+    assert!(old.rows.iter().all(|r| r.judge_raw.len() == 3 && r.judge_agreement == Some(1.0)));
+    let misread = |row: &TraceRow| TraceRow { judge: Judgement::Unscored, judge_agreement: None, ..row.clone() };
+    let misread: Vec<_> = old.rows.iter().map(misread).collect();
+    write_rows(&folder.join("traces.parquet"), &misread).unwrap();
+    let done = rescore("generate.answer_marker=first", "judged");
+    let log = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert!(log.contains("12 judgements read anew, 12 changed, 0 are of another answer"), "{log}");
+    let judged = rows(&lab.sandbox.path().join(String::from_utf8(done.stdout).unwrap().trim()));
+    assert_eq!(scores(&judged), scores(&old));
+    assert!(judged.rows.iter().all(|r| r.judge_agreement == Some(1.0)) && lab.server.arrived() == before);
     assert_eq!(rescore("generate.answer_marker=first", "first").status.code(), Some(2));
     assert_eq!(rescore("retrieve.top_k=3", "other").status.code(), Some(2));
 }

@@ -43,7 +43,7 @@ pub fn doctor(args: &DoctorArgs, global: &Global) -> Result<()> {
         ("memory", memory_available(&fs::read_to_string("/proc/meminfo").unwrap_or_default()).unwrap_or_else(unknown)),
         ("backend cpu", "available".to_owned()),
         ("backend cuda", cuda_device()),
-        ("readers", if cfg!(feature = "llm") { "api, simulated, recorded" } else { "simulated, recorded" }.to_owned()),
+        ("readers", readers()),
         (
             "grounding",
             if cfg!(feature = "encoders") { "nli, lexical, bernoulli" } else { "lexical, bernoulli" }.to_owned(),
@@ -62,9 +62,20 @@ pub fn doctor(args: &DoctorArgs, global: &Global) -> Result<()> {
 
 /// Features of this build.
 fn features() -> String {
-    let all = [("encoders", cfg!(feature = "encoders")), ("llm", cfg!(feature = "llm")), ("cuda", cuda::BUILT)];
+    let all = [
+        ("encoders", cfg!(feature = "encoders")),
+        ("llm", cfg!(feature = "llm")),
+        ("gguf", cfg!(feature = "gguf")),
+        ("cuda", cuda::BUILT),
+    ];
     let built: Vec<&str> = all.iter().filter(|(_, on)| *on).map(|(name, _)| *name).collect();
     if built.is_empty() { "none".to_owned() } else { built.join(", ") }
+}
+
+/// What may answer.
+fn readers() -> String {
+    let all = [("api", cfg!(feature = "llm")), ("gguf", cfg!(feature = "gguf")), ("simulated", true), ("recorded", true)];
+    all.iter().filter(|(_, on)| *on).map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
 }
 
 /// The device CUDA would run on, or why there is none.

@@ -12,7 +12,8 @@ use crate::replay::rescore;
 
 /// Scores the stored answers of a run anew, without asking anything
 ///
-/// Prediction, contain and contain_word are computed from the text that the run kept; retrieval, store and gates stay as they were.
+/// Prediction, contain and contain_word are computed from the text that the run kept, and judgements from what the judge said;
+/// retrieval, store and gates stay as they were.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  livingrag rescore results/RUN --set generate.answer_marker=last --out results/last"
@@ -37,8 +38,8 @@ pub fn rescore(args: &RescoreArgs, global: &Global) -> Result<()> {
     output::note(
         global.quiet,
         &format!(
-            "{} rows: {} predictions and {} scores changed, {} judgements are of another answer and unscored now",
-            done.rows, done.predictions, done.scores, done.judgements
+            "{} rows: {} predictions and {} scores changed; {} judgements read anew, {} changed, {} are of another answer and unscored now",
+            done.rows, done.predictions, done.scores, done.reread, done.rejudged, done.judgements
         ),
     );
     output::data(&done.folder.display().to_string())

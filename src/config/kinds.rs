@@ -251,6 +251,8 @@ pub enum JudgeKind {
     Api,
     /// Judgements from a file.
     Recorded,
+    /// A local model file.
+    Gguf,
 }
 
 /// What kind of answers is judged.

@@ -6,13 +6,13 @@
 use std::path::Path;
 
 use super::load::flatten;
-use super::{BackendKind, RunConfig};
+use super::{BackendKind, GeneratorKind, JudgeKind, RunConfig};
 use crate::{Error, Result};
 
 /// Keys that never change a row, so they take no part in the run id. `dataset.path` stands here because the dataset's name
 /// and fingerprint take its place, `generate.prices` because the prices themselves do, `gates.grounding.model` because the model's
-/// fingerprint and precision do, `index.encoder` because the index's fingerprint does.
-pub(crate) const NOT_IN_THE_ID: [&str; 22] = [
+/// fingerprint and precision do, `index.encoder` because the index's fingerprint does, other files because their contents do.
+pub(crate) const NOT_IN_THE_ID: [&str; 25] = [
     "backend.threads",
     "dataset.path",
     "gates.grounding.cache",
@@ -27,12 +27,15 @@ pub(crate) const NOT_IN_THE_ID: [&str; 22] = [
     "generate.max_usd",
     "generate.prices",
     "generate.probe_tokens",
+    "generate.prompt",
     "generate.retry_budget",
     "generate.timeout_s",
+    "generate.tokenizer",
     "index.encoder",
     "index.path",
     "index.vectors",
     "judge.api_key_env",
+    "judge.prompt",
     "replay.block",
     "replay.timings",
 ];
@@ -108,7 +111,15 @@ fn run_id(config: &RunConfig, dataset: &str, fingerprint: &str) -> Result<String
 /// What is hashed: a line a key that can change a row, sorted by key, then the dataset. Sorted, so that moving a field in
 /// the source changes no id.
 fn canonical(config: &RunConfig, dataset: &str, fingerprint: &str) -> Result<String> {
-    let mut lines: Vec<_> = flatten(config)?
+    let mut config = config.clone();
+    // Models that are files are known by their contents, which the fingerprint covers.
+    if matches!(config.generate.kind, GeneratorKind::Recorded | GeneratorKind::Gguf) {
+        config.generate.model.clear();
+    }
+    if matches!(config.judge.kind, JudgeKind::Recorded | JudgeKind::Gguf) {
+        config.judge.model.clear();
+    }
+    let mut lines: Vec<_> = flatten(&config)?
         .into_iter()
         .filter(|(name, _)| !NOT_IN_THE_ID.contains(&name.as_str()))
         .map(|(name, value)| format!("{name} = {value}\n"))
@@ -174,6 +185,9 @@ mod tests {
             c.generate.max_tries = 1;
             c.generate.max_usd = 2.5;
             c.generate.prices = "prices.toml".into();
+            c.generate.prompt = "prompt.toml".into();
+            c.generate.tokenizer = "tokenizer.json".into();
+            c.judge.prompt = "judge.toml".into();
             c.generate.probe_tokens = 0;
             c.generate.retry_budget = 1;
             c.generate.timeout_s = 9;
@@ -193,6 +207,27 @@ mod tests {
         assert_ne!(plain, id(|c| c.index.annotations = super::super::AnnotationSource::None));
         assert_ne!(plain, RunConfig::default().plan("demo", "beef").unwrap().run_id);
         assert_ne!(plain, RunConfig::default().plan("demo2", "f00d").unwrap().run_id);
+    }
+
+    #[test]
+    fn a_model_that_is_a_file_is_known_by_its_contents() {
+        let recorded = |path: &str| {
+            id(|c| {
+                c.generate.kind = GeneratorKind::Recorded;
+                c.generate.model = path.into();
+                c.judge.kind = JudgeKind::Recorded;
+                c.judge.model = path.into();
+            })
+        };
+        assert_eq!(recorded("a.jsonl"), recorded("elsewhere/a.jsonl"));
+        let api = |name: &str| {
+            id(|c| {
+                c.generate.kind = GeneratorKind::Api;
+                c.generate.base_url = "http://h/v1".into();
+                c.generate.model = name.into();
+            })
+        };
+        assert_ne!(api("a"), api("b"));
     }
 
     #[test]

@@ -244,6 +244,10 @@ pub struct GenerateConfig {
     pub temperature: f64,
     /// Prompt file; empty is the built-in one.
     pub prompt: PathBuf,
+    /// Most tokens of the passages of a prompt; 0 is no limit.
+    pub passage_budget: u32,
+    /// The model's `tokenizer.json`; empty estimates.
+    pub tokenizer: PathBuf,
     /// `first` or `last`.
     pub answer_marker: AnswerMarker,
     /// Chance that `simulated` answers correctly where no gold passages are known.
@@ -287,6 +291,8 @@ impl Default for GenerateConfig {
             max_tokens: 2000,
             temperature: 0.0,
             prompt: PathBuf::new(),
+            passage_budget: 0,
+            tokenizer: PathBuf::new(),
             answer_marker: AnswerMarker::First,
             simulated_accuracy: 0.8,
             usd_per_million_prompt: 0.5,
@@ -309,11 +315,11 @@ impl Default for GenerateConfig {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct JudgeConfig {
-    /// `none`, `api` or `recorded`.
+    /// `none`, `api`, `recorded` or `gguf`.
     pub kind: JudgeKind,
     /// Endpoint; empty is the reader's.
     pub base_url: String,
-    /// Model name.
+    /// Model name of `api`; file of `recorded` and `gguf`, where empty is the reader's.
     pub model: String,
     /// Name of the environment variable that holds the key; empty is the reader's.
     pub api_key_env: String,

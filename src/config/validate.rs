@@ -11,17 +11,13 @@ use crate::{Error, Result};
 
 /// Words that are legal but need a part this version does not have, and what to take instead.
 const NOT_BUILT: &[(&str, &str, &str)] = &[
-    ("generate.kind", "gguf", "`api`, `simulated` or `recorded`"),
+    ("generate.kind", "gguf", "`api`, `simulated` or `recorded`, or build with --features gguf"),
     (
         "gates.grounding.kind",
         "nli",
         "`lexical` or `bernoulli`, or build with the default features, or add --features encoders",
     ),
-    (
-        "judge.kind",
-        "recorded",
-        "`api` with generate.cache_mode=only over a cache that holds the judgements (`livingrag cache import`)",
-    ),
+    ("judge.kind", "gguf", "`api` or `recorded`, or build with --features gguf"),
     ("backend.kind", "cuda", "`auto` or `cpu`"),
 ];
 
@@ -42,9 +38,13 @@ impl RunConfig {
         }
         for (name, word, instead) in NOT_BUILT {
             if flat.iter().any(|(key, value)| key == name && value.as_str() == Some(word)) {
-                if (*name == "backend.kind" && crate::backend::cuda::BUILT)
-                    || (*name == "gates.grounding.kind" && cfg!(feature = "encoders"))
-                {
+                let built = match *word {
+                    "cuda" => crate::backend::cuda::BUILT,
+                    "gguf" => cfg!(feature = "gguf"),
+                    "nli" => cfg!(feature = "encoders"),
+                    _ => false,
+                };
+                if built {
                     continue;
                 }
                 return Err(Error::request(format!("{name} = \"{word}\" is not built into this version"))
@@ -70,9 +70,23 @@ impl RunConfig {
                     .with_hint(keys::find(name).map_or("", |key| key.meaning)));
             }
         }
-        if self.generate.kind == GeneratorKind::Recorded && self.generate.model.is_empty() {
-            return Err(Error::request("generate.kind = \"recorded\" needs generate.model, which is empty")
-                .with_hint("set generate.model to the file with the recording"));
+        let (g, j) = (&self.generate, &self.judge);
+        let of_reader = |kind: &str| match kind {
+            "recorded" => g.kind == GeneratorKind::Recorded,
+            _ => g.kind == GeneratorKind::Gguf,
+        };
+        let files = [
+            (g.kind == GeneratorKind::Recorded, "generate", "recorded", g.model.is_empty()),
+            (g.kind == GeneratorKind::Gguf, "generate", "gguf", g.model.is_empty()),
+            (j.kind == JudgeKind::Recorded, "judge", "recorded", j.model.is_empty() && !of_reader("recorded")),
+            (j.kind == JudgeKind::Gguf, "judge", "gguf", j.model.is_empty() && !of_reader("gguf")),
+        ];
+        for (asked, section, kind, empty) in files {
+            if asked && empty {
+                let what = if kind == "recorded" { "the file with the recording" } else { "the model file" };
+                return Err(Error::request(format!("{section}.kind = \"{kind}\" needs {section}.model, which is empty"))
+                    .with_hint(format!("set {section}.model to {what}")));
+            }
         }
         self.validate_endpoints()
     }
@@ -113,8 +127,8 @@ impl RunConfig {
             ("generate.usd_per_million_prompt", g.usd_per_million_prompt, default.usd_per_million_prompt),
             ("generate.usd_per_million_completion", g.usd_per_million_completion, default.usd_per_million_completion),
         ] {
-            if reader && price != unchanged {
-                return Err(Error::request(format!("{name} = {price} has no effect with generate.kind = \"api\""))
+            if g.kind != GeneratorKind::Simulated && price != unchanged {
+                return Err(Error::request(format!("{name} = {price} is for generate.kind = \"simulated\" alone"))
                     .with_hint("write a price list like configs/prices.toml and name it in generate.prices"));
             }
         }
@@ -169,17 +183,19 @@ mod tests {
 
     #[test]
     fn what_is_not_built_is_said_with_what_to_take_instead() {
-        let found = complaint(|c| c.generate.kind = GeneratorKind::Gguf);
-        assert_eq!(
-            found,
-            "error: generate.kind = \"gguf\" is not built into this version\nhint: use `api`, `simulated` or `recorded`"
-        );
+        if !cfg!(feature = "gguf") {
+            let found = complaint(|c| c.generate.kind = GeneratorKind::Gguf);
+            assert_eq!(
+                found,
+                "error: generate.kind = \"gguf\" is not built into this version\nhint: use `api`, `simulated` or `recorded`, or build with \
+                 --features gguf"
+            );
+            assert!(complaint(|c| c.judge.kind = JudgeKind::Gguf).contains("judge.kind = \"gguf\" is not built"));
+        }
         if !cfg!(feature = "encoders") {
             let found = complaint(|c| c.gates.grounding.kind = GroundingKind::Nli);
             assert!(found.contains("\"nli\" is not built") && found.contains("--features encoders"), "{found}");
         }
-        let found = complaint(|c| c.judge.kind = JudgeKind::Recorded);
-        assert!(found.contains("judge.kind = \"recorded\" is not built") && found.contains("cache import"), "{found}");
         if !crate::backend::cuda::BUILT {
             assert!(complaint(|c| c.backend.kind = BackendKind::Cuda).contains("\"cuda\" is not built"));
         }
@@ -213,6 +229,13 @@ mod tests {
     fn a_recording_must_be_named() {
         let found = complaint(|c| c.generate.kind = GeneratorKind::Recorded);
         assert!(found.contains("generate.kind = \"recorded\" needs generate.model"), "{found}");
+        let found = complaint(|c| c.judge.kind = JudgeKind::Recorded);
+        assert!(found.contains("judge.kind = \"recorded\" needs judge.model"), "{found}");
+        let mut config = RunConfig::default();
+        config.generate.kind = GeneratorKind::Recorded;
+        config.generate.model = "r.jsonl".into();
+        config.judge.kind = JudgeKind::Recorded;
+        config.validate().unwrap();
     }
 
     #[test]
@@ -240,7 +263,7 @@ mod tests {
             api(c);
             c.generate.usd_per_million_prompt = 1.0;
         });
-        assert!(found.contains("generate.usd_per_million_prompt = 1 has no effect"), "{found}");
+        assert!(found.contains("generate.usd_per_million_prompt = 1 is for generate.kind = \"simulated\" alone"), "{found}");
         let mut config = RunConfig::default();
         api(&mut config);
         config.judge.kind = JudgeKind::Api;

@@ -18,6 +18,7 @@ const LAYOUT: Layout = Layout {
     application: 0x4c52_4e4c,
     version: 1,
     tables: TABLES,
+    from_the_one_before: None,
     other_version: "remove the file; what is missing is scored again",
 };
 

@@ -3,19 +3,17 @@
 //! In: [`Request`]s of one block. Out: one [`Response`] each, in the same order. Equations 1, 2 and 14.
 
 pub mod answer;
+pub mod budget;
 pub mod coin;
 pub mod cost;
-pub mod key;
 pub mod prompt;
-pub mod recorded;
 pub mod score;
 pub mod simulated;
 
 pub use answer::{Marker, Parsed, parse_answer};
+pub use budget::{CutTokens, FourBytes, PassageBudget};
 pub use cost::{Prices, cost_usd};
-pub use key::{ModelSettings, request_key};
 pub use prompt::{PromptTemplate, assemble_context};
-pub use recorded::{RecordedReader, RecordingWriter};
 pub use score::{contain, contain_word};
 pub use simulated::SimulatedReader;
 
@@ -73,9 +71,13 @@ pub struct Request {
 #[serde(default, deny_unknown_fields)]
 #[expect(missing_docs, reason = "the names are the API's")]
 pub struct Usage {
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt_tokens: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub completion_tokens: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub reasoning_tokens: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub cached_tokens: Option<u32>,
 }
 
@@ -88,8 +90,10 @@ pub struct Response {
     pub status: LlmStatus,
     /// Token counts.
     pub usage: Usage,
-    /// True when the counts were estimated here instead of reported.
+    /// True when the counts were made here instead of reported.
     pub tokens_estimated: bool,
+    /// The endpoint counted far fewer prompt tokens than were sent.
+    pub prompt_cut: bool,
     /// Wall time of the call, microseconds.
     pub elapsed_us: u64,
 }

@@ -68,6 +68,7 @@ impl SimulatedReader {
                 cached_tokens: None,
             },
             tokens_estimated: true,
+            prompt_cut: false,
             // No call is made, so none takes time.
             elapsed_us: 0,
             raw,

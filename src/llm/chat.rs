@@ -9,6 +9,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use super::tokens::TokenCounter;
 use super::{LlmStatus, Usage};
 use crate::{Error, Result};
 
@@ -64,6 +65,9 @@ pub struct ChatRequest {
     pub extra: BTreeMap<String, Value>,
 }
 
+/// Scheme of the address of a model in this process; what follows is the fingerprint of its file.
+pub(super) const LOCAL_SCHEME: &str = "gguf";
+
 /// Fields that `extra` may not hold, since they have a place of their own.
 const OWN_FIELDS: [&str; 7] = ["model", "messages", "max_tokens", "temperature", "seed", "stream", "stream_options"];
 
@@ -87,7 +91,8 @@ impl ChatRequest {
     /// # Errors
     /// Names the field and the value found. A password in the address is not shown.
     pub fn check(&self) -> Result<()> {
-        let address = self.base_url.split_once("://").filter(|(scheme, _)| matches!(*scheme, "http" | "https"));
+        let schemes = ["http", "https", LOCAL_SCHEME];
+        let address = self.base_url.split_once("://").filter(|(scheme, _)| schemes.contains(scheme));
         let Some((_, rest)) = address.filter(|(_, rest)| !rest.is_empty()) else {
             return Err(Error::request(format!("base_url is {:?}, which is no http or https address", self.base_url))
                 .with_hint("it ends before /chat/completions, for example http://127.0.0.1:8000/v1"));
@@ -118,6 +123,16 @@ impl ChatRequest {
         format!("{}/chat/completions", self.address())
     }
 
+    /// Whether a model in this process is asked.
+    pub(super) fn is_local(&self) -> bool {
+        self.base_url.starts_with(LOCAL_SCHEME)
+    }
+
+    /// The address of a model in this process; empty where an endpoint is asked.
+    pub fn local_address(&self) -> &str {
+        if self.is_local() { self.address() } else { "" }
+    }
+
     /// The base URL without a closing slash.
     pub(super) fn address(&self) -> &str {
         self.base_url.trim_end_matches('/')
@@ -128,6 +143,18 @@ impl ChatRequest {
         let mut body = Map::new();
         body.insert("model".into(), json!(self.model));
         body.insert("messages".into(), json!(self.messages));
+        self.add_settings(&mut body);
+        Value::Object(body).to_string()
+    }
+
+    /// What of the body is neither model nor messages, as canonical JSON.
+    pub fn settings(&self) -> String {
+        let mut settings = Map::new();
+        self.add_settings(&mut settings);
+        Value::Object(settings).to_string()
+    }
+
+    fn add_settings(&self, body: &mut Map<String, Value>) {
         body.insert("max_tokens".into(), json!(self.max_tokens));
         body.insert("temperature".into(), json!(self.temperature));
         if let Some(seed) = self.seed {
@@ -141,12 +168,16 @@ impl ChatRequest {
         for (name, value) in &self.extra {
             body.insert(name.clone(), sorted(value));
         }
-        Value::Object(body).to_string()
     }
 
     /// Rough count of prompt tokens, see [`super::estimate_tokens`].
     pub fn estimated_prompt_tokens(&self) -> u32 {
         self.messages.iter().map(|m| super::estimate_tokens(&m.content)).fold(0, u32::saturating_add)
+    }
+
+    /// Tokens of the messages by the model's vocabulary, without its chat template; estimated where it cannot take a text.
+    pub(super) fn counted_prompt_tokens(&self, counter: &TokenCounter) -> u32 {
+        self.messages.iter().map(|m| counter.count_or_estimate(&m.content)).fold(0, u32::saturating_add)
     }
 }
 
@@ -329,6 +360,7 @@ mod tests {
             request.body(),
             r#"{"model":"m","messages":[{"role":"system","content":"s"},{"role":"user","content":"u"}],"max_tokens":5,"temperature":0.0,"seed":7,"stream":true,"stream_options":{"include_usage":true},"enable_thinking":false,"z":{"a":0,"b":[{"c":2,"d":1}]}}"#
         );
+        assert_eq!(call().request.settings(), r#"{"max_tokens":5,"temperature":0.0,"stream":false}"#);
     }
 
     /// Pitfall 31: the key is the whole request with base URL, and the attempt number.

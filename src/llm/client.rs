@@ -16,19 +16,15 @@ use super::clock::{Clock, SystemClock};
 use super::gate::{Caps, Ended, Gate};
 use super::http::Http;
 use super::ledger::Ledger;
+use super::locked;
+use super::outcome::{Came, answered, estimated_usd, failed, most_usd, said, shortened};
 use super::reply::{self, Reply};
 use super::retry::{self, RetryPolicy};
 use super::secret::Secret;
-use super::{LlmStatus, Usage, estimate_tokens, locked};
-use crate::generate::{Prices, cost_usd};
+use super::tokens::TokenCounter;
+use super::transport::Transport;
+use crate::generate::Prices;
 use crate::{Error, Result};
-
-/// Longest part of an endpoint's error that is kept, in characters.
-const MOST_ERROR_TEXT: usize = 300;
-
-/// An honest text has four or five bytes a token. A prompt of which the endpoint counted less than one token in this many bytes
-/// was probably cut.
-const BYTES_PER_TOKEN_OF_A_CUT_PROMPT: u64 = 7;
 
 /// How a client behaves.
 #[derive(Debug, Clone, PartialEq)]
@@ -41,10 +37,6 @@ pub struct ClientSettings {
     pub retry: RetryPolicy,
     /// Where the client stops.
     pub caps: Caps,
-    /// Calls sent before, by the part of the run that is resumed; they count against the cap.
-    pub calls_before: u64,
-    /// US dollars spent before.
-    pub usd_before: f64,
 }
 
 impl Default for ClientSettings {
@@ -55,8 +47,6 @@ impl Default for ClientSettings {
             timeout: Duration::from_secs(120),
             retry: RetryPolicy::default(),
             caps: Caps::default(),
-            calls_before: 0,
-            usd_before: 0.0,
         }
     }
 }
@@ -76,11 +66,12 @@ pub struct Planned {
 
 /// A client of one endpoint.
 pub struct Client {
-    http: Http,
+    transport: Box<dyn Transport>,
     gate: Arc<Gate>,
     settings: ClientSettings,
     cache: Option<(Arc<Cache>, CacheMode)>,
     prices: Option<Prices>,
+    counter: Option<Arc<TokenCounter>>,
     clock: Arc<dyn Clock>,
     ledger: Arc<Mutex<Ledger>>,
 }
@@ -109,13 +100,31 @@ impl Client {
         cache: Option<(Arc<Cache>, CacheMode)>,
         prices: Option<Prices>,
     ) -> Result<Self> {
+        let http = Http::new(settings.timeout, settings.concurrency, key)?;
+        Self::over(Box::new(http), settings, cache, prices)
+    }
+
+    /// A client of whatever `transport` leads to.
+    pub(super) fn over(
+        transport: Box<dyn Transport>,
+        settings: ClientSettings,
+        cache: Option<(Arc<Cache>, CacheMode)>,
+        prices: Option<Prices>,
+    ) -> Result<Self> {
         if settings.caps.usd.is_some() && prices.is_none() {
             return Err(no_price());
         }
-        let gate = Gate::new(settings.concurrency, settings.caps, settings.calls_before, settings.usd_before);
-        let http = Http::new(settings.timeout, settings.concurrency, key)?;
-        let clock = Arc::new(SystemClock::default());
-        Ok(Self { http, gate: Arc::new(gate), settings, cache, prices, clock, ledger: Arc::default() })
+        let gate = Gate::new(settings.concurrency, settings.caps);
+        Ok(Self {
+            transport,
+            gate: Arc::new(gate),
+            settings,
+            cache,
+            prices,
+            counter: None,
+            clock: Arc::new(SystemClock::default()),
+            ledger: Arc::default(),
+        })
     }
 
     /// A client with another key and price that shares all else: cache, caps, calls at a time and ledger. For a second model of
@@ -124,23 +133,42 @@ impl Client {
     /// # Errors
     /// As [`Client::new`].
     pub fn beside(&self, key: Option<Secret>, prices: Option<Prices>) -> Result<Self> {
+        let http = Http::new(self.settings.timeout, self.settings.concurrency, key)?;
+        self.beside_over(Box::new(http), prices)
+    }
+
+    /// As [`Client::beside`], of whatever `transport` leads to.
+    pub(super) fn beside_over(&self, transport: Box<dyn Transport>, prices: Option<Prices>) -> Result<Self> {
         if self.settings.caps.usd.is_some() && prices.is_none() {
             return Err(no_price());
         }
         Ok(Self {
-            http: Http::new(self.settings.timeout, self.settings.concurrency, key)?,
+            transport,
             gate: Arc::clone(&self.gate),
             settings: self.settings.clone(),
             cache: self.cache.clone(),
             prices,
+            counter: None,
             clock: Arc::clone(&self.clock),
             ledger: Arc::clone(&self.ledger),
         })
     }
 
-    /// Counts against the caps what an earlier part of a resumed run spent.
-    pub fn add_before(&self, calls: u64, usd: f64) {
-        self.gate.add_before(calls, usd);
+    /// Goes on from what an earlier part of a resumed run did: it counts against caps and retries, and in the ledger.
+    pub fn add_before(&self, before: &Ledger) {
+        self.gate.add_before(before.sent, before.usd);
+        locked(&self.ledger).add(before);
+    }
+
+    /// Tokens of prompts and answers are counted with the model's own vocabulary where the endpoint does not.
+    #[must_use]
+    pub fn with_counter(self, counter: Option<Arc<TokenCounter>>) -> Self {
+        Self { counter, ..self }
+    }
+
+    /// The vocabulary it counts with.
+    pub fn counter(&self) -> Option<&TokenCounter> {
+        self.counter.as_deref()
     }
 
     /// The prices it counts by.
@@ -164,7 +192,7 @@ impl Client {
     /// When a request cannot be sent, or the cache not be read.
     pub fn kept_outcomes(&self, calls: &[Call]) -> Result<Vec<Option<ChatOutcome>>> {
         let (prepared, _) = prepare(calls)?;
-        prepared.iter().map(|p| self.kept(&p.key)?.map(|entry| from_entry(p, entry, true)).transpose()).collect()
+        prepared.iter().map(|p| self.kept(&p.key)?.map(|entry| self.outcome(p, entry, true)).transpose()).collect()
     }
 
     /// The same client with another clock.
@@ -209,7 +237,7 @@ impl Client {
         let mut missing = Vec::new();
         for &at in first.values() {
             match self.kept(&prepared[at].key)? {
-                Some(entry) => outcomes[at] = Some(from_entry(&prepared[at], entry, true)?),
+                Some(entry) => outcomes[at] = Some(self.outcome(&prepared[at], entry, true)?),
                 None => missing.push(at),
             }
         }
@@ -262,6 +290,16 @@ impl Client {
             Some((cache, CacheMode::Use | CacheMode::Only)) => cache.get(key),
             Some((_, CacheMode::Refresh)) | None => Ok(None),
         }
+    }
+
+    /// The outcome that a kept body stands for: the same whether it just came or came years ago.
+    fn outcome(&self, prepared: &Prepared<'_>, entry: Entry, cached: bool) -> Result<ChatOutcome> {
+        let reply = reply::parse(&entry.body).map_err(|text| {
+            Error::work(format!("the kept answer for the question {:?} cannot be read: {text}", prepared.call.question))
+                .with_hint("use the cache mode \"refresh\" to ask again")
+        })?;
+        let came = Came { elapsed_us: entry.elapsed_us, tries: entry.tries, cached };
+        Ok(answered(reply, &prepared.call.request, self.counter(), came))
     }
 
     /// Sends the calls at `missing`, several at a time.
@@ -320,6 +358,7 @@ impl Client {
                         key: prepared.key,
                         base_url: request.address().to_owned(),
                         model: request.model.clone(),
+                        settings: request.settings(),
                         attempt: prepared.call.attempt,
                         question: prepared.call.question.clone(),
                         body,
@@ -333,7 +372,7 @@ impl Client {
                         Some((cache, mode)) => cache.put(entry, *mode == CacheMode::Refresh)?,
                         None => entry,
                     };
-                    let outcome = from_entry(prepared, entry, false)?;
+                    let outcome = self.outcome(prepared, entry, false)?;
                     self.count(&outcome, usd);
                     return Ok(outcome);
                 }
@@ -369,10 +408,10 @@ impl Client {
     /// Sends once; the body and what it says, or what went wrong.
     fn try_once(&self, url: &str, body: &str) -> std::result::Result<(String, Reply), Failure> {
         let failure = |kind, http_status, text: &str, asked_pause| Failure {
-            error: CallError { kind, http_status, text: shortened(&self.http.redact(text)) },
+            error: CallError { kind, http_status, text: shortened(&self.transport.redact(text)) },
             asked_pause,
         };
-        let got = self.http.post(url, body).map_err(|(kind, text)| failure(kind, None, &text, None))?;
+        let got = self.transport.post(url, body).map_err(|(kind, text)| failure(kind, None, &text, None))?;
         if !(200..300).contains(&got.status) {
             let asked = retry::asked_pause(
                 got.retry_after.as_deref(),
@@ -417,82 +456,3 @@ fn prepare(calls: &[Call]) -> Result<(Vec<Prepared<'_>>, BTreeMap<CacheKey, usiz
     Ok((prepared, first))
 }
 
-/// The outcome that a kept body stands for: the same whether it just came or came years ago.
-fn from_entry(prepared: &Prepared<'_>, entry: Entry, cached: bool) -> Result<ChatOutcome> {
-    let reply = reply::parse(&entry.body).map_err(|text| {
-        Error::work(format!("the kept answer for the question {:?} cannot be read: {text}", prepared.call.question))
-            .with_hint("use the cache mode \"refresh\" to ask again")
-    })?;
-    let prompt: u64 = prepared.call.request.messages.iter().map(|m| m.content.len() as u64).sum();
-    let carried = |tokens: u32| u64::from(tokens) * BYTES_PER_TOKEN_OF_A_CUT_PROMPT;
-    let prompt_maybe_cut = reply.usage.prompt_tokens.is_some_and(|tokens| prompt > carried(tokens));
-    Ok(ChatOutcome {
-        text: reply.text().to_owned(),
-        status: reply.status(),
-        text_from_reasoning: reply.is_from_reasoning(),
-        finish_reason: reply.finish_reason,
-        reasoning: Some(reply.reasoning).filter(|r| !r.is_empty()),
-        usage: reply.usage,
-        prompt_maybe_cut,
-        elapsed_us: entry.elapsed_us,
-        tries: entry.tries,
-        cached,
-        error: None,
-    })
-}
-
-fn failed(error: CallError, elapsed_us: u64, tries: u32) -> ChatOutcome {
-    ChatOutcome {
-        text: String::new(),
-        status: LlmStatus::Error,
-        finish_reason: None,
-        reasoning: None,
-        text_from_reasoning: false,
-        usage: Usage::default(),
-        prompt_maybe_cut: false,
-        elapsed_us,
-        tries,
-        cached: false,
-        error: Some(error),
-    }
-}
-
-/// The most a request can cost, with a generous three bytes a prompt token: what is reserved before it leaves.
-fn most_usd(prices: &Prices, request: &ChatRequest) -> f64 {
-    let prompt = request.estimated_prompt_tokens();
-    let usage = Usage {
-        prompt_tokens: Some(prompt.saturating_add(prompt / 3)),
-        completion_tokens: Some(request.max_tokens),
-        ..Usage::default()
-    };
-    cost_usd(&usage, prices).unwrap_or(0.0)
-}
-
-/// What an answer cost; counts that were not reported are estimated, so that a cap holds without them.
-fn estimated_usd(prices: &Prices, request: &ChatRequest, reply: &Reply) -> f64 {
-    let usage = Usage {
-        prompt_tokens: reply.usage.prompt_tokens.or_else(|| Some(request.estimated_prompt_tokens())),
-        completion_tokens: reply
-            .usage
-            .completion_tokens
-            .or_else(|| Some(estimate_tokens(&reply.content).saturating_add(estimate_tokens(&reply.reasoning)))),
-        ..reply.usage
-    };
-    cost_usd(&usage, prices).unwrap_or(0.0)
-}
-
-/// The message of an error body, or the body.
-fn said(body: &str) -> String {
-    let value: serde_json::Value = serde_json::from_str(body).unwrap_or_default();
-    let message = value.get("error").map(|e| e.get("message").unwrap_or(e)).or_else(|| value.get("message"));
-    message.and_then(|m| m.as_str()).unwrap_or(body).trim().to_owned()
-}
-
-/// `text` on one line and not too long.
-fn shortened(text: &str) -> String {
-    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    match line.char_indices().nth(MOST_ERROR_TEXT) {
-        Some((end, _)) => format!("{}…", &line[..end]),
-        None => line,
-    }
-}

@@ -3,18 +3,20 @@
 //! In: the sections `[generate]` and `[judge]`. Out: an [`Endpoint`], checked so far that every request can be sent. Reader and judge
 //! share cache, caps, ledger and the number of calls at a time, also where they live at two addresses.
 
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::judge::{self, Judge, JudgePrompt};
+use super::local::LocalModel;
 use super::prices::{PriceTable, Quote};
 use super::probe::{Probe, probe};
+use super::tokens::TokenCounter;
 use super::{
-    ApiReader, Cache, CacheMode, Caps, ChatRequest, Client, ClientSettings, FailureKind, Message, Profile, RetryPolicy,
-    Secret, Spent, Thinking, locked,
+    Cache, CacheMode, Caps, ChatReader, ChatRequest, Client, ClientSettings, FailureKind, Ledger, Message, Profile,
+    Recording, RetryPolicy, Secret, Source, Thinking, locked,
 };
 use crate::config::{self, GeneratorKind, JudgeKind, JudgeProfile, RunConfig};
-use crate::generate::Prices;
 use crate::{Error, Result};
 
 /// Answer length assumed where the cache holds none of the model, tokens (the order of the paper's table 3).
@@ -24,14 +26,10 @@ const ASSUMED_JUDGEMENT_TOKENS: u64 = 4;
 
 /// Who is asked in a run.
 pub struct Endpoint {
-    /// The reader, where `generate.kind` is `api`.
-    pub reader: Option<Arc<ApiReader>>,
-    /// The judge, where `judge.kind` is `api`.
+    /// The reader, where `generate.kind` is `api` or `gguf`.
+    pub reader: Option<Arc<ChatReader>>,
+    /// The judge, where `judge.kind` is `api` or `gguf`.
     pub judge: Option<Arc<Judge>>,
-    /// The reader's price; `None` when the price list has none, and then costs are null.
-    pub prices: Option<Prices>,
-    /// Version of the price list.
-    pub price_version: String,
     /// Length of the probe's long prompt; 0 is no probe.
     probe_tokens: u32,
     /// Variables that hold the reader's and the judge's key.
@@ -39,7 +37,7 @@ pub struct Endpoint {
     /// A client of either; they share everything that is counted.
     client: Arc<Client>,
     /// What was taken by [`Endpoint::take_spent`] so far.
-    taken: Mutex<Spent>,
+    taken: Mutex<Ledger>,
 }
 
 /// Calls of one model that a run would make.
@@ -54,13 +52,15 @@ pub struct Tally {
 }
 
 impl Endpoint {
-    /// The endpoint a checked configuration asks for; `None` when no model is asked.
+    /// The endpoint a checked configuration asks for; `None` when no model is asked. `counter` is the reader's vocabulary.
     ///
     /// # Errors
-    /// A key, prompt, price list or cache that cannot be read, an address that is none, a cap in dollars without a price.
-    pub fn new(config: &RunConfig) -> Result<Option<Self>> {
+    /// A key, prompt, price list, model file or cache that cannot be read, an address that is none, a cap in dollars without
+    /// a price.
+    pub fn new(config: &RunConfig, counter: Option<Arc<TokenCounter>>) -> Result<Option<Self>> {
         let (g, j) = (&config.generate, &config.judge);
-        let (reads, judges) = (g.kind == GeneratorKind::Api, j.kind == JudgeKind::Api);
+        let reads = matches!(g.kind, GeneratorKind::Api | GeneratorKind::Gguf);
+        let judges = matches!(j.kind, JudgeKind::Api | JudgeKind::Gguf);
         if !reads && !judges {
             return Ok(None);
         }
@@ -68,63 +68,46 @@ impl Endpoint {
             true => PriceTable::built_in()?,
             false => PriceTable::load(&g.prices)?,
         };
-        let or = |own: &String, other: &String| if own.is_empty() { other.clone() } else { own.clone() };
-        let key_names = (g.api_key_env.clone(), or(&j.api_key_env, &g.api_key_env));
-        let template = |base_url: &str, model: &str, max_tokens| {
-            let mut template = ChatRequest::new(base_url, model, Vec::new(), max_tokens);
-            template.stream = g.stream;
-            profile(g.profile).apply(thinking(g.thinking), &mut template)?;
-            // Before anything is asked: a request of this form can be sent.
-            ChatRequest { messages: vec![Message::user("?")], ..template.clone() }.check()?;
-            Ok::<_, Error>(template)
-        };
-        let reader_template = reads
-            .then(|| {
-                let mut template = template(&g.base_url, &g.model, g.max_tokens)?;
-                template.temperature = g.temperature;
-                // At temperature 0 nothing is drawn, and runs of different seeds may share their answers.
-                template.seed = (g.temperature > 0.0).then_some(config.seed);
-                Ok::<_, Error>(template)
-            })
-            .transpose()?;
+        let local = Locals::open(config)?;
+        let reader_template = reads.then(|| sendable(template_of_reader(config, local.reader())?)).transpose()?;
         let judge_parts = judges
-            .then(|| {
-                let template = template(&or(&j.base_url, &g.base_url), &j.model, j.max_tokens)?;
-                let prompt = match (j.prompt.as_os_str().is_empty(), j.profile) {
-                    (false, _) => JudgePrompt::load(&j.prompt)?,
-                    (true, JudgeProfile::Short) => JudgePrompt::parse(judge::SHORT, "the built-in judge prompt")?,
-                    (true, JudgeProfile::Support) => JudgePrompt::parse(judge::SUPPORT, "the built-in judge prompt")?,
-                };
-                Ok::<_, Error>((template, prompt))
-            })
+            .then(|| Ok::<_, Error>((sendable(template_of_judge(config, local.judge())?)?, judge_prompt(config)?)))
             .transpose()?;
-        let cache = match (g.cache.as_os_str().is_empty(), cache_mode(g.cache_mode)) {
-            (true, CacheMode::Only) => {
-                return Err(Error::request("generate.cache_mode = \"only\" needs generate.cache, which is empty")
-                    .with_hint("name the file that holds the answers"));
-            }
-            (true, _) => None,
-            (false, CacheMode::Only) => Some((Arc::new(Cache::open_existing(&g.cache)?), CacheMode::Only)),
-            (false, mode) => Some((Arc::new(Cache::open(&g.cache)?), mode)),
+        let cache = open_cache(config)?;
+        let price = |template: &ChatRequest| table.of(&template.model);
+        let prices = reader_template.as_ref().and_then(price);
+        let judge_prices = judge_parts.as_ref().and_then(|(template, _)| price(template));
+        let key_names = (g.api_key_env.clone(), or(&j.api_key_env, &g.api_key_env));
+        let (first_local, first_key, first_price) = match reads {
+            true => (local.reader(), &key_names.0, prices),
+            false => (local.judge(), &key_names.1, judge_prices),
         };
-        let prices = reads.then(|| table.of(&g.model)).flatten();
-        let judge_prices = judges.then(|| table.of(&j.model)).flatten();
-        let (first_key, first_price) = if reads { (&key_names.0, prices) } else { (&key_names.1, judge_prices) };
-        let client = Arc::new(Client::new(settings(config), Secret::from_env(first_key)?, cache, first_price)?);
+        let client = match first_local {
+            Some(model) => {
+                let settings = ClientSettings { concurrency: 1, ..settings(config) };
+                Client::over(model.transport(), settings, cache, first_price)?
+            }
+            None => Client::new(settings(config), Secret::from_env(first_key)?, cache, first_price)?,
+        };
+        let client = Arc::new(client.with_counter(counter.clone().filter(|_| reads)));
         let judge = judge_parts
             .map(|(template, prompt)| {
-                let client = match reads {
-                    true => Arc::new(client.beside(Secret::from_env(&key_names.1)?, judge_prices)?),
-                    false => Arc::clone(&client),
+                let client = match (reads, local.judge()) {
+                    (false, _) => Arc::clone(&client),
+                    (true, Some(model)) => Arc::new(client.beside_over(model.transport(), judge_prices)?),
+                    (true, None) => Arc::new(client.beside(Secret::from_env(&key_names.1)?, judge_prices)?),
                 };
-                Ok::<_, Error>(Arc::new(Judge { client, prompt, template, repeats: j.repeats }))
+                let name = if local.judge().is_some() { "gguf" } else { "api" };
+                let (model, source) = (template.model.clone(), Source::Client(client));
+                Ok::<_, Error>(Arc::new(Judge { name, model, source, prompt, template, repeats: j.repeats }))
             })
             .transpose()?;
+        let name = if local.reader().is_some() { "gguf" } else { "api" };
+        let source = || Source::Client(Arc::clone(&client));
+        let reader = |template| Arc::new(ChatReader::new(name, source(), template, counter));
         Ok(Some(Self {
-            reader: reader_template.map(|template| Arc::new(ApiReader::new(Arc::clone(&client), template))),
+            reader: reader_template.map(reader),
             judge,
-            prices,
-            price_version: table.version().to_owned(),
             probe_tokens: g.probe_tokens,
             key_names,
             client,
@@ -142,13 +125,20 @@ impl Endpoint {
         matches!(self.client.cache(), Some((_, CacheMode::Only)))
     }
 
-    /// What was spent since this was last called.
-    pub fn take_spent(&self) -> Spent {
+    /// What was done since this was last called.
+    pub fn take_spent(&self) -> Ledger {
         let mut taken = locked(&self.taken);
-        let now = self.client.ledger().spent();
-        let since = Spent { calls: now.calls.saturating_sub(taken.calls), usd: (now.usd - taken.usd).max(0.0) };
+        let now = self.client.ledger();
+        let since = now.since(&taken);
         *taken = now;
         since
+    }
+
+    /// Goes on from what an earlier part of a resumed run did.
+    pub fn add_before(&self, before: &Ledger) {
+        let mut taken = locked(&self.taken);
+        self.client.add_before(before);
+        taken.add(before);
     }
 
     /// Looks at each model before a run: its name and what was found. Nothing where no probe is asked for or nothing may be asked.
@@ -159,12 +149,14 @@ impl Endpoint {
         if self.probe_tokens == 0 || self.asks_nothing() {
             return Ok(Vec::new());
         }
-        let reader = self.reader.as_ref().map(|r| (r.client(), r.template(), &self.key_names.0));
-        let judge = self.judge.as_ref().map(|j| (j.client.as_ref(), &j.template, &self.key_names.1));
+        let reader = self.reader.as_ref().and_then(|r| Some((r.client()?, r.template(), &self.key_names.0)));
+        let judge = self.judge.as_ref().and_then(|j| Some((j.source.client()?, &j.template, &self.key_names.1)));
         let same = |a: &ChatRequest, b: &ChatRequest| a.address() == b.address() && a.model == b.model;
         let judge = judge.filter(|(_, t, key)| !reader.is_some_and(|(_, r, k)| same(r, t) && k == *key));
         let mut found = Vec::new();
-        for (client, template, key) in reader.into_iter().chain(judge) {
+        // What a model in this process does is known.
+        let asked = reader.into_iter().chain(judge).filter(|(_, template, _)| !template.is_local());
+        for (client, template, key) in asked {
             let one = probe(client, template, self.probe_tokens)?;
             let refused = one.answer.error.as_ref().filter(|e| e.kind == FailureKind::Unauthorized);
             if let Some(error) = refused {
@@ -195,10 +187,150 @@ impl Endpoint {
                 client.concurrency(),
             )
         };
-        let reads = self.reader.as_ref().map(|r| quote(reads, r.client(), r.template(), ASSUMED_COMPLETION_TOKENS));
-        let judges = self.judge.as_ref().map(|j| quote(judges, &j.client, &j.template, ASSUMED_JUDGEMENT_TOKENS));
+        let reader = self.reader.as_ref().and_then(|r| Some((r.client()?, r.template())));
+        let judge = self.judge.as_ref().and_then(|j| Some((j.source.client()?, &j.template)));
+        let reads = reader.map(|(client, template)| quote(reads, client, template, ASSUMED_COMPLETION_TOKENS));
+        let judges = judge.map(|(client, template)| quote(judges, client, template, ASSUMED_JUDGEMENT_TOKENS));
         let nothing = Quote::new((0, 0), (0, 0), None, None, 1);
         Ok(reads.into_iter().chain(judges).reduce(Quote::and).unwrap_or(nothing))
+    }
+}
+
+/// The models in this process that a configuration asks for; one file is opened once.
+struct Locals {
+    reader: Option<Arc<LocalModel>>,
+    judge: Option<Arc<LocalModel>>,
+}
+
+impl Locals {
+    fn open(config: &RunConfig) -> Result<Self> {
+        let (g, j) = (&config.generate, &config.judge);
+        let open = |path: &str, tokenizer: &Path| LocalModel::open(Path::new(path), tokenizer).map(Arc::new);
+        let reader = (g.kind == GeneratorKind::Gguf).then(|| open(&g.model, &g.tokenizer)).transpose()?;
+        let judge = (j.kind == JudgeKind::Gguf)
+            .then(|| match &reader {
+                Some(model) if j.model.is_empty() || j.model == g.model => Ok(Arc::clone(model)),
+                // generate.tokenizer is that of the reader's model.
+                _ => open(&j.model, Path::new("")),
+            })
+            .transpose()?;
+        Ok(Self { reader, judge })
+    }
+
+    fn reader(&self) -> Option<&Arc<LocalModel>> {
+        self.reader.as_ref()
+    }
+
+    fn judge(&self) -> Option<&Arc<LocalModel>> {
+        self.judge.as_ref()
+    }
+}
+
+fn or(own: &str, other: &str) -> String {
+    if own.is_empty() { other.to_owned() } else { own.to_owned() }
+}
+
+/// The reader that replays a recording.
+///
+/// # Errors
+/// Settings that no request can have.
+pub fn recorded_reader(
+    config: &RunConfig,
+    recording: &Arc<Recording>,
+    counter: Option<Arc<TokenCounter>>,
+) -> Result<ChatReader> {
+    let source = Source::Recording(Arc::clone(recording));
+    Ok(ChatReader::new("recorded", source, template_of_reader(config, None)?, counter))
+}
+
+/// The judge that replays a recording.
+///
+/// # Errors
+/// Settings that no request can have, a prompt that cannot be read.
+pub fn recorded_judge(config: &RunConfig, recording: &Arc<Recording>) -> Result<Judge> {
+    Ok(Judge {
+        name: "recorded",
+        model: recording.model_names(),
+        source: Source::Recording(Arc::clone(recording)),
+        prompt: judge_prompt(config)?,
+        template: template_of_judge(config, None)?,
+        repeats: config.judge.repeats,
+    })
+}
+
+/// The settings of every reader's call. Without model and address where answers come from a recording, which has its own.
+fn template_of_reader(config: &RunConfig, local: Option<&Arc<LocalModel>>) -> Result<ChatRequest> {
+    let g = &config.generate;
+    let recorded = g.kind == GeneratorKind::Recorded;
+    let (base_url, model) = named(recorded, local, (&g.base_url, &g.model));
+    let mut template = template(config, &base_url, &model, g.max_tokens)?;
+    template.temperature = g.temperature;
+    // At temperature 0 nothing is drawn, and runs of different seeds may share their answers.
+    template.seed = (g.temperature > 0.0).then_some(config.seed);
+    Ok(template)
+}
+
+/// The settings of every call of the judge; as [`template_of_reader`].
+fn template_of_judge(config: &RunConfig, local: Option<&Arc<LocalModel>>) -> Result<ChatRequest> {
+    let (g, j) = (&config.generate, &config.judge);
+    let recorded = j.kind == JudgeKind::Recorded;
+    let base_url = or(&j.base_url, &g.base_url);
+    let (base_url, model) = named(recorded, local, (&base_url, &j.model));
+    template(config, &base_url, &model, j.max_tokens)
+}
+
+/// Address and model of a call.
+fn named(recorded: bool, local: Option<&Arc<LocalModel>>, own: (&str, &str)) -> (String, String) {
+    match local {
+        _ if recorded => (String::new(), String::new()),
+        Some(model) => (model.address(), model.name().to_owned()),
+        None => (own.0.to_owned(), own.1.to_owned()),
+    }
+}
+
+fn template(config: &RunConfig, base_url: &str, model: &str, max_tokens: u32) -> Result<ChatRequest> {
+    let g = &config.generate;
+    let mut template = ChatRequest::new(base_url, model, Vec::new(), max_tokens);
+    template.stream = g.stream;
+    profile(g.profile).apply(thinking(g.thinking), &mut template)?;
+    Ok(template)
+}
+
+/// Before anything is asked: a request of this form can be sent.
+fn sendable(template: ChatRequest) -> Result<ChatRequest> {
+    ChatRequest { messages: vec![Message::user("?")], ..template.clone() }.check()?;
+    Ok(template)
+}
+
+/// The prompt of a configuration's judge.
+fn judge_prompt(config: &RunConfig) -> Result<JudgePrompt> {
+    let j = &config.judge;
+    match (j.prompt.as_os_str().is_empty(), j.profile) {
+        (false, _) => JudgePrompt::load(&j.prompt),
+        (true, JudgeProfile::Short) => JudgePrompt::parse(judge::SHORT, "the built-in judge prompt"),
+        (true, JudgeProfile::Support) => JudgePrompt::parse(judge::SUPPORT, "the built-in judge prompt"),
+    }
+}
+
+/// The vocabulary that `generate.tokenizer` names.
+///
+/// # Errors
+/// A file that is no tokenizer; a build that cannot read one.
+pub fn token_counter(config: &RunConfig) -> Result<Option<Arc<TokenCounter>>> {
+    let path = &config.generate.tokenizer;
+    (!path.as_os_str().is_empty()).then(|| TokenCounter::load(path).map(Arc::new)).transpose()
+}
+
+fn open_cache(config: &RunConfig) -> Result<Option<(Arc<Cache>, CacheMode)>> {
+    let g = &config.generate;
+    match (g.cache.as_os_str().is_empty(), cache_mode(g.cache_mode)) {
+        (true, CacheMode::Only) => {
+            Err(Error::request("generate.cache_mode = \"only\" needs generate.cache, which is empty")
+                .with_hint("name the file that holds the answers"))
+        }
+        (true, _) => Ok(None),
+        (false, CacheMode::Only) => Ok(Some((Arc::new(Cache::open_existing(&g.cache)?), CacheMode::Only))),
+        (false, mode) => Ok(Some((Arc::new(Cache::open(&g.cache)?), mode))),
     }
 }
 

@@ -57,10 +57,10 @@ pub(super) struct Gate {
 }
 
 impl Gate {
-    /// At most `most` calls at a time; `calls` and `usd` were spent before.
-    pub fn new(most: u32, caps: Caps, calls: u64, usd: f64) -> Self {
+    /// At most `most` calls at a time.
+    pub fn new(most: u32, caps: Caps) -> Self {
         let most = f64::from(most.max(1));
-        let state = State { limit: most, out: 0, epoch: 0, calls, spent: usd, reserved: 0.0 };
+        let state = State { limit: most, out: 0, epoch: 0, calls: 0, spent: 0.0, reserved: 0.0 };
         Self { state: Mutex::new(state), changed: Condvar::new(), most, caps }
     }
 
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn a_rate_limit_halves_once_for_all_that_were_out() {
-        let gate = Gate::new(16, Caps::default(), 0, 0.0);
+        let gate = Gate::new(16, Caps::default());
         let out: Vec<_> = (0..8).map(|_| gate.enter(0.0).unwrap()).collect();
         let slowed: Vec<_> = out.into_iter().map(|permit| gate.leave(permit, Ended::RateLimited, 0.0)).collect();
         assert_eq!(slowed, [true, false, false, false, false, false, false, false]);
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn it_recovers_slowly_and_not_beyond() {
-        let gate = Gate::new(4, Caps::default(), 0, 0.0);
+        let gate = Gate::new(4, Caps::default());
         let permit = gate.enter(0.0).unwrap();
         gate.leave(permit, Ended::RateLimited, 0.0);
         let mut rounds = 0;
@@ -171,7 +171,8 @@ mod tests {
 
     #[test]
     fn a_cap_on_calls_counts_what_was_sent_before() {
-        let gate = Gate::new(4, Caps { calls: Some(3), usd: None }, 1, 0.0);
+        let gate = Gate::new(4, Caps { calls: Some(3), usd: None });
+        gate.add_before(1, 0.0);
         for _ in 0..2 {
             let permit = gate.enter(0.0).unwrap();
             gate.leave(permit, Ended::Otherwise, 0.0);
@@ -181,7 +182,7 @@ mod tests {
 
     #[test]
     fn a_cap_on_dollars_is_never_passed() {
-        let gate = Gate::new(4, Caps { calls: None, usd: Some(1.0) }, 0, 0.0);
+        let gate = Gate::new(4, Caps { calls: None, usd: Some(1.0) });
         let first = gate.enter(0.6).unwrap();
         std::thread::scope(|scope| {
             // 0.6 reserved and 0.5 wanted: it waits, and goes when the first came home with 0.2.

@@ -13,19 +13,11 @@ use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 
 use super::chat::FailureKind;
 use super::secret::Secret;
+use super::transport::{HttpReply, Transport};
 use crate::{Error, Result};
 
 /// Largest body that is read.
 const MOST_BYTES: u64 = 64 << 20;
-
-/// A reply of any status.
-#[derive(Debug)]
-pub(super) struct HttpReply {
-    pub status: u16,
-    pub retry_after: Option<String>,
-    pub retry_after_ms: Option<String>,
-    pub body: String,
-}
 
 /// A connection pool.
 #[derive(Debug)]
@@ -63,20 +55,6 @@ impl Http {
         Ok(Self { agent, key })
     }
 
-    /// Sends `body` as JSON.
-    pub fn post(&self, url: &str, body: &str) -> std::result::Result<HttpReply, (FailureKind, String)> {
-        self.exchange(url, body).map_err(|error| {
-            let kind = match error {
-                ureq::Error::Timeout(_) => FailureKind::Timeout,
-                ureq::Error::BadUri(_) | ureq::Error::Http(_) | ureq::Error::BodyExceedsLimit(_) => {
-                    FailureKind::Refused
-                }
-                _ => FailureKind::Connection,
-            };
-            (kind, self.redact(&error.to_string()))
-        })
-    }
-
     fn exchange(&self, url: &str, body: &str) -> std::result::Result<HttpReply, ureq::Error> {
         let mut request = self.agent.post(url).header(CONTENT_TYPE, "application/json");
         if is_loopback(url) {
@@ -97,9 +75,23 @@ impl Http {
         };
         Ok(HttpReply { status: response.status().as_u16(), retry_after, retry_after_ms, body })
     }
+}
 
-    /// `text` without the key.
-    pub fn redact(&self, text: &str) -> String {
+impl Transport for Http {
+    fn post(&self, url: &str, body: &str) -> std::result::Result<HttpReply, (FailureKind, String)> {
+        self.exchange(url, body).map_err(|error| {
+            let kind = match error {
+                ureq::Error::Timeout(_) => FailureKind::Timeout,
+                ureq::Error::BadUri(_) | ureq::Error::Http(_) | ureq::Error::BodyExceedsLimit(_) => {
+                    FailureKind::Refused
+                }
+                _ => FailureKind::Connection,
+            };
+            (kind, self.redact(&error.to_string()))
+        })
+    }
+
+    fn redact(&self, text: &str) -> String {
         self.key.as_ref().map_or_else(|| text.to_owned(), |(_, key)| key.redact(text))
     }
 }

@@ -5,16 +5,8 @@ use std::time::Duration;
 
 use super::chat::FailureKind;
 use super::secret::Secret;
+use super::transport::{HttpReply, Transport};
 use crate::{Error, Result};
-
-/// As in the real one.
-#[derive(Debug)]
-pub(super) struct HttpReply {
-    pub status: u16,
-    pub retry_after: Option<String>,
-    pub retry_after_ms: Option<String>,
-    pub body: String,
-}
 
 /// Cannot exist.
 #[derive(Debug)]
@@ -25,12 +17,14 @@ impl Http {
         Err(Error::request("this build has no client for chat endpoints")
             .with_hint("build with the default features, or add --features llm"))
     }
+}
 
-    pub fn post(&self, _url: &str, _body: &str) -> std::result::Result<HttpReply, (FailureKind, String)> {
+impl Transport for Http {
+    fn post(&self, _url: &str, _body: &str) -> std::result::Result<HttpReply, (FailureKind, String)> {
         match self.0 {}
     }
 
-    pub fn redact(&self, _text: &str) -> String {
+    fn redact(&self, _text: &str) -> String {
         match self.0 {}
     }
 }

@@ -4,11 +4,11 @@
 //! certain is `unscored`, never wrong: the denominator stays.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use serde::Deserialize;
 
-use super::{Call, ChatOutcome, ChatRequest, Client, Judgement, LlmStatus, Message};
+use super::reader::kept_text;
+use super::{Call, ChatOutcome, ChatRequest, Judgement, Message, Source};
 use crate::{Error, Result};
 
 /// Prompt file of the profile for short answers.
@@ -86,8 +86,12 @@ impl JudgePrompt {
 
 /// A model that judges the answers of a run.
 pub struct Judge {
-    /// Who asks.
-    pub client: Arc<Client>,
+    /// `api`, `recorded` or `gguf`.
+    pub name: &'static str,
+    /// Model name, for the manifest.
+    pub model: String,
+    /// Who is asked.
+    pub source: Source,
     /// What is asked.
     pub prompt: JudgePrompt,
     /// Model and settings of each call.
@@ -112,7 +116,7 @@ pub struct Verdict {
     pub agreement: f64,
     /// Each repeat's own word.
     pub votes: Vec<Judgement>,
-    /// Each repeat's text as it came.
+    /// Each repeat's text as it came; empty where a call failed, and with a leading `<think>` where only a thought came.
     pub raw: Vec<String>,
     /// Time of all repeats that were asked, microseconds.
     pub elapsed_us: u64,
@@ -137,13 +141,13 @@ pub fn calls(
 /// The verdict of one answer's repeats. A call without an answer, a timeout for instance, is an unscored vote, and so is a
 /// thought that was cut off.
 pub fn verdict(outcomes: &[ChatOutcome]) -> Verdict {
-    let votes: Vec<_> = outcomes
-        .iter()
-        .map(|o| {
-            let cut_thought = o.text_from_reasoning && o.status == LlmStatus::Truncated;
-            if o.status == LlmStatus::Error || cut_thought { Judgement::Unscored } else { parse_judgement(&o.text) }
-        })
-        .collect();
+    let elapsed_us = outcomes.iter().map(|o| o.elapsed_us).sum();
+    Verdict { elapsed_us, ..read(outcomes.iter().map(kept_text).collect()) }
+}
+
+/// The verdict that the texts of a judge's repeats come to; they were kept by an earlier run, for instance.
+pub fn read(raw: Vec<String>) -> Verdict {
+    let votes: Vec<_> = raw.iter().map(|text| parse_judgement(text)).collect();
     let count = |judgement| votes.iter().filter(|v| **v == judgement).count();
     let judgement = match count(Judgement::Correct).cmp(&count(Judgement::Incorrect)) {
         std::cmp::Ordering::Greater => Judgement::Correct,
@@ -153,9 +157,9 @@ pub fn verdict(outcomes: &[ChatOutcome]) -> Verdict {
     Verdict {
         judgement,
         agreement: if votes.is_empty() { 0.0 } else { count(judgement) as f64 / votes.len() as f64 },
-        raw: outcomes.iter().map(|o| o.text.clone()).collect(),
-        elapsed_us: outcomes.iter().map(|o| o.elapsed_us).sum(),
+        elapsed_us: 0,
         votes,
+        raw,
     }
 }
 
@@ -225,7 +229,7 @@ fn without_label(text: &str) -> &str {
 #[allow(clippy::unwrap_used, clippy::expect_used)]
 mod tests {
     use super::*;
-    use crate::llm::Usage;
+    use crate::llm::{LlmStatus, Usage};
 
     /// Pitfall 23: an anchored parse, else unscored.
     #[test]

@@ -1,9 +1,9 @@
 //! Chat models behind OpenAI-compatible addresses: ask, remember, judge, count and price.
 //!
 //! In: [`ChatRequest`]s. Out: one [`ChatOutcome`] each, in the same order, whatever the endpoint did in between.
-//! [`Client`] sends and retries, [`Cache`] keeps every completed answer, [`judge`] scores, [`prices`] turns tokens into
-//! dollars, [`probe`] looks at an endpoint before a run, [`Endpoint`] puts them together as a configuration asks. The types that readers share ([`LlmStatus`], [`Usage`],
-//! [`Judgement`]) are those of [`crate::generate`].
+//! [`Client`] sends and retries, [`Cache`] keeps every completed answer, [`Recording`] replays answers from a file, [`judge`] scores,
+//! [`prices`] turns tokens into dollars, [`probe`] looks at an endpoint before a run, [`Endpoint`] puts them together as a configuration
+//! asks. The types that readers share ([`LlmStatus`], [`Usage`], [`Judgement`]) are those of [`crate::generate`].
 
 mod cache;
 mod chat;
@@ -20,14 +20,27 @@ mod http;
 mod json_list;
 pub mod judge;
 mod ledger;
+#[cfg(feature = "gguf")]
+mod local;
+#[cfg(not(feature = "gguf"))]
+#[path = "local_disabled.rs"]
+mod local;
+mod outcome;
 pub mod prices;
 pub mod probe;
 mod profile;
 mod reader;
+mod recording;
 mod reply;
 mod retry;
 #[cfg_attr(not(feature = "llm"), allow(dead_code, reason = "only the HTTP client needs all of it"))]
 mod secret;
+#[cfg(feature = "encoders")]
+mod tokens;
+#[cfg(not(feature = "encoders"))]
+#[path = "tokens_disabled.rs"]
+mod tokens;
+mod transport;
 
 pub use crate::generate::{Judgement, LlmStatus, Usage};
 pub use cache::{Cache, CacheMode, CacheStats, Entry, Imported, ModelStats, Pruned, Selection, export, import};
@@ -35,15 +48,16 @@ pub use chat::{CacheKey, Call, CallError, ChatOutcome, ChatRequest, FailureKind,
 pub use client::{Client, ClientSettings, Planned};
 pub use clock::{Clock, SystemClock};
 pub use date::{http_date, iso_date};
-pub use endpoint::{Endpoint, Tally};
+pub use endpoint::{Endpoint, Tally, recorded_judge, recorded_reader, token_counter};
 pub use gate::Caps;
 pub use json_list::{JsonList, json_list};
-pub use ledger::{Ledger, Spent};
+pub use ledger::Ledger;
 pub use profile::{Profile, Thinking};
-pub use reader::ApiReader;
-pub(crate) use reader::response;
+pub use reader::{ChatReader, Source};
+pub use recording::{Recorded, Recording, record};
 pub use retry::RetryPolicy;
 pub use secret::Secret;
+pub use tokens::TokenCounter;
 
 /// A lock whose holder died is still a lock: every holder leaves its data whole between statements.
 fn locked<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {

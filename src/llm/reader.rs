@@ -1,29 +1,77 @@
-//! The reader `api`: a chat model behind an endpoint, as a [`Generator`].
+//! Readers that ask a chat model: behind an endpoint (`api`), in this process (`gguf`), or out of a recording (`recorded`).
 //!
 //! In: requests of one block, each with its messages. Out: one response each, in order; a call that failed is a response with the
 //! status `error`.
 
 use std::sync::Arc;
 
-use super::{Call, ChatOutcome, ChatRequest, Client, LlmStatus, Message, Usage, estimate_tokens};
+use super::tokens::TokenCounter;
+use super::{Call, ChatOutcome, ChatRequest, Client, LlmStatus, Message, Recording, Usage, estimate_tokens};
 use crate::Result;
 use crate::generate::{Generator, Request, Response};
 
-/// A chat model that answers questions.
-pub struct ApiReader {
-    client: Arc<Client>,
-    template: ChatRequest,
+/// Who answers calls.
+#[derive(Clone)]
+pub enum Source {
+    /// An endpoint or a local model, with the request cache.
+    Client(Arc<Client>),
+    /// A recording; nobody is asked.
+    Recording(Arc<Recording>),
 }
 
-impl ApiReader {
-    /// Sends each prompt with the settings of `template`, whose messages are not used.
-    pub fn new(client: Arc<Client>, template: ChatRequest) -> Self {
-        Self { client, template }
+impl Source {
+    /// One outcome a call, in order; `counter` is the vocabulary of the model, for the look at cut prompts.
+    ///
+    /// # Errors
+    /// As [`Client::complete`] and [`Recording::complete`].
+    pub fn complete(&self, calls: &[Call], counter: Option<&TokenCounter>) -> Result<Vec<ChatOutcome>> {
+        match self {
+            Self::Client(client) => client.complete(calls),
+            Self::Recording(recording) => recording.complete(calls, counter),
+        }
     }
 
-    /// Who sends them.
-    pub fn client(&self) -> &Client {
-        &self.client
+    /// The client, where there is one.
+    pub fn client(&self) -> Option<&Client> {
+        match self {
+            Self::Client(client) => Some(client),
+            Self::Recording(_) => None,
+        }
+    }
+
+    /// Whether both are one and the same.
+    pub fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Client(a), Self::Client(b)) => Arc::ptr_eq(a, b),
+            (Self::Recording(a), Self::Recording(b)) => Arc::ptr_eq(a, b),
+            _ => false,
+        }
+    }
+}
+
+/// A chat model that answers questions.
+pub struct ChatReader {
+    name: &'static str,
+    source: Source,
+    template: ChatRequest,
+    counter: Option<Arc<TokenCounter>>,
+}
+
+impl ChatReader {
+    /// A reader called `name` that sends each prompt with the settings of `template`, whose messages are not used. Tokens that nobody
+    /// reports are counted with `counter`, or estimated without one.
+    pub fn new(
+        name: &'static str,
+        source: Source,
+        template: ChatRequest,
+        counter: Option<Arc<TokenCounter>>,
+    ) -> Self {
+        Self { name, source, template, counter }
+    }
+
+    /// The client that sends them; `None` for a recording.
+    pub fn client(&self) -> Option<&Client> {
+        self.source.client()
     }
 
     /// The settings of every call.
@@ -42,37 +90,58 @@ impl ApiReader {
             request: ChatRequest { messages, ..self.template.clone() },
         }
     }
+
+    /// What a row keeps of an outcome.
+    pub fn response(&self, call: &Call, outcome: ChatOutcome) -> Response {
+        response(call, outcome, self.counter.as_deref())
+    }
 }
 
-impl Generator for ApiReader {
+impl Generator for ChatReader {
     fn name(&self) -> &str {
-        "api"
+        self.name
     }
 
     fn generate(&self, batch: &[Request]) -> Result<Vec<Response>> {
         let calls: Vec<_> = batch.iter().map(|request| self.call(request)).collect();
-        let outcomes = self.client.complete(&calls)?;
-        Ok(calls.iter().zip(outcomes).map(|(call, outcome)| response(call, outcome)).collect())
+        let outcomes = self.source.complete(&calls, self.counter.as_deref())?;
+        Ok(calls.iter().zip(outcomes).map(|(call, outcome)| self.response(call, outcome)).collect())
     }
 }
 
-/// What a row keeps of an outcome. Counts that the endpoint did not report are estimated and marked; without an answer there is
-/// nothing to count.
-pub(crate) fn response(call: &Call, outcome: ChatOutcome) -> Response {
+/// What a row keeps of an outcome. Counts that were not reported are made here and marked; without an answer there is nothing to
+/// count.
+fn response(call: &Call, outcome: ChatOutcome, counter: Option<&TokenCounter>) -> Response {
     let mut usage = outcome.usage;
     let missing = usage.prompt_tokens.is_none() || usage.completion_tokens.is_none();
     let tokens_estimated = missing && outcome.status != LlmStatus::Error;
     if tokens_estimated {
+        let count = |text: &str| counter.map_or_else(|| estimate_tokens(text), |c| c.count_or_estimate(text));
+        let prompt = || {
+            let request = &call.request;
+            counter.map_or_else(|| request.estimated_prompt_tokens(), |c| request.counted_prompt_tokens(c))
+        };
         let reasoning = outcome.reasoning.as_deref().filter(|_| !outcome.text_from_reasoning).unwrap_or_default();
-        let said = estimate_tokens(&outcome.text).saturating_add(estimate_tokens(reasoning));
         usage = Usage {
-            prompt_tokens: usage.prompt_tokens.or_else(|| Some(call.request.estimated_prompt_tokens())),
-            completion_tokens: usage.completion_tokens.or(Some(said)),
+            prompt_tokens: usage.prompt_tokens.or_else(|| Some(prompt())),
+            completion_tokens: usage
+                .completion_tokens
+                .or_else(|| Some(count(&outcome.text).saturating_add(count(reasoning)))),
             ..usage
         };
     }
-    // A thought that was cut off is no answer; with its tag the parser knows it for one.
+    Response {
+        raw: kept_text(&outcome),
+        status: outcome.status,
+        usage,
+        tokens_estimated,
+        prompt_cut: outcome.prompt_maybe_cut,
+        elapsed_us: outcome.elapsed_us,
+    }
+}
+
+/// The text that is kept of an outcome. A thought that was cut off is no answer; with its tag whoever reads it knows it for one.
+pub(super) fn kept_text(outcome: &ChatOutcome) -> String {
     let thought = outcome.text_from_reasoning && outcome.status == LlmStatus::Truncated;
-    let raw = if thought { format!("<think>{}", outcome.text) } else { outcome.text };
-    Response { raw, status: outcome.status, usage, tokens_estimated, elapsed_us: outcome.elapsed_us }
+    if thought { format!("<think>{}", outcome.text) } else { outcome.text.clone() }
 }

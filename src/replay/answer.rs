@@ -26,6 +26,8 @@ use crate::{Error, Result};
 pub struct Reply {
     /// What came back.
     pub response: Response,
+    /// Passages that the budget shortened or left out of what was asked.
+    pub passages_cut: u32,
     /// As each marker reads it.
     first: OnceLock<Arc<Reading>>,
     last: OnceLock<Arc<Reading>>,
@@ -70,8 +72,8 @@ impl Claimed {
 }
 
 impl Reply {
-    fn new(response: Response) -> Self {
-        Self { response, first: OnceLock::new(), last: OnceLock::new() }
+    fn new(response: Response, passages_cut: u32) -> Self {
+        Self { response, passages_cut, first: OnceLock::new(), last: OnceLock::new() }
     }
 
     fn reading(&self, session: &Session, question: usize, marker: Marker) -> Arc<Reading> {
@@ -106,6 +108,10 @@ pub struct Answered {
     pub judge: Judgement,
     /// Time of its calls, microseconds.
     pub judge_us: Option<u64>,
+    /// The text of each of its calls; empty where it was not asked.
+    pub judge_raw: Vec<String>,
+    /// Share of them that agree with what the judge said.
+    pub judge_agreement: Option<f32>,
 }
 
 impl Answered {
@@ -117,13 +123,14 @@ impl Answered {
         let key = KeyBuilder::default()
             .text(explanation)
             .text(prediction)
+            .text(&run.parts.budget_key)
             .numbers([u64::from(k), u64::from(window)].into_iter())
             .numbers(given_ids(run, &self.step).map(u64::from))
             .finish();
         let claimed = session.shared.claimed.entry(self.step.question, key, Claimed::default);
         claimed.candidate.get_or_init(|| {
             let claims = extract(explanation, prediction);
-            let pool = EvidencePool::new(&given(session, run, &self.step), window as usize);
+            let pool = EvidencePool::new(&given(session, run, &self.step).0, window as usize);
             Candidate {
                 query_id: session.dataset.questions[self.step.question].id.clone(),
                 stream_index: self.step.t,
@@ -140,10 +147,15 @@ fn given_ids<'a>(run: &Run, step: &'a Step) -> impl ExactSizeIterator<Item = u32
     step.retrieved.ranking.iter().take(run.plan.config.retrieve.top_k as usize).map(|&(p, _)| p)
 }
 
-fn given(session: &Session, run: &Run, step: &Step) -> Vec<PromptPassage> {
-    given_ids(run, step)
+/// What the reader sees of them, and how many the budget shortened or left out.
+fn given(session: &Session, run: &Run, step: &Step) -> (Vec<PromptPassage>, u32) {
+    let passages = given_ids(run, step)
         .map(|p| PromptPassage { id: PassageId(p), text: session.dataset.passages[p as usize].text.clone() })
-        .collect()
+        .collect();
+    match &run.parts.budget {
+        Some(budget) => budget.fit(passages),
+        None => (passages, 0),
+    }
 }
 
 fn scaffold<'a>(run: &'a Run, step: &Step) -> Option<&'a str> {
@@ -162,19 +174,20 @@ fn key(run: &Run, step: &Step) -> Key {
         .finish()
 }
 
-fn request(session: &Session, run: &Run, step: &Step) -> Request {
+fn request(session: &Session, run: &Run, step: &Step) -> (Request, u32) {
     let question = &session.dataset.questions[step.question];
-    let passages = given(session, run, step);
+    let (passages, passages_cut) = given(session, run, step);
     let scaffold = scaffold(run, step).map(str::to_owned);
     let prompt = assemble_context(&run.parts.prompt, &passages, scaffold.as_deref(), &question.text);
-    Request {
+    let request = Request {
         query_id: question.id.clone(),
         question: question.text.clone(),
         passages,
         scaffold,
         prompt,
         oracle: Oracle { answers: question.answers.clone(), gold_passages: question.gold_passages.clone() },
-    }
+    };
+    (request, passages_cut)
 }
 
 /// Asks the readers what no run has asked before; runs with the same reader are asked as one batch. Answers keep the order of the
@@ -198,8 +211,8 @@ pub fn answer(session: &Session, runs: &[Run], steps: Vec<Step>) -> (Vec<Answere
     let mut failures: Vec<Failure> = Vec::new();
     for missing in by_reader.into_values() {
         let asked = ask(session, runs, &steps, &missing);
-        let mut take = |members: &[usize], responses: Vec<Response>| {
-            for (&i, response) in members.iter().zip(responses) {
+        let mut take = |members: &[usize], responses: Vec<(Response, u32)>| {
+            for (&i, (response, cut)) in members.iter().zip(responses) {
                 let parts = &runs[steps[i].run].parts;
                 // What no model was asked cost nothing, whatever its tokens would have cost.
                 let usd = if parts.asks() { parts.cost(&response).unwrap_or(0.0) } else { 0.0 };
@@ -207,7 +220,7 @@ pub fn answer(session: &Session, runs: &[Run], steps: Vec<Step>) -> (Vec<Answere
                     work.requests.done += 1;
                     work.usd += usd;
                 });
-                replies.insert(keys[i], session.shared.replies.put(steps[i].question, keys[i], Reply::new(response)));
+                replies.insert(keys[i], session.shared.replies.put(steps[i].question, keys[i], Reply::new(response, cut)));
             }
         };
         match asked {
@@ -245,6 +258,8 @@ pub fn answer(session: &Session, runs: &[Run], steps: Vec<Step>) -> (Vec<Answere
                 cost_usd: parts.cost(&reply.response),
                 judge: Judgement::NotRun,
                 judge_us: None,
+                judge_raw: Vec::new(),
+                judge_agreement: None,
                 reply,
                 step,
             })
@@ -261,10 +276,11 @@ pub fn answer(session: &Session, runs: &[Run], steps: Vec<Step>) -> (Vec<Answere
 }
 
 /// One batch for the reader of the first member's run.
-fn ask(session: &Session, runs: &[Run], steps: &[Step], members: &[usize]) -> Result<Vec<Response>> {
+fn ask(session: &Session, runs: &[Run], steps: &[Step], members: &[usize]) -> Result<Vec<(Response, u32)>> {
     let Some(&first) = members.first() else { return Ok(Vec::new()) };
     let reader = &runs[steps[first].run].parts.reader;
-    let batch: Vec<Request> = members.par_iter().map(|&i| request(session, &runs[steps[i].run], &steps[i])).collect();
+    let (batch, cut): (Vec<Request>, Vec<u32>) =
+        members.par_iter().map(|&i| request(session, &runs[steps[i].run], &steps[i])).unzip();
     let responses = reader.generate(&batch)?;
     if responses.len() != batch.len() {
         return Err(Error::work(format!(
@@ -274,5 +290,5 @@ fn ask(session: &Session, runs: &[Run], steps: &[Step], members: &[usize]) -> Re
             batch.len()
         )));
     }
-    Ok(responses)
+    Ok(responses.into_iter().zip(cut).collect())
 }

@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::llm::Spent;
+use crate::llm::Ledger;
 use crate::trace::row::{ExperienceRow, TraceRow};
 use crate::{Error, Result};
 
 /// Version of the journal's lines.
-const JOURNAL_VERSION: u32 = 1;
+const JOURNAL_VERSION: u32 = 2;
 
 /// First line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,16 +42,16 @@ pub struct Record {
     pub row: TraceRow,
     /// The experience, if one was stored.
     pub experience: Option<ExperienceRow>,
-    /// What an endpoint was paid since the record before, where anything was.
+    /// What was asked of an endpoint since the record before, where anything was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub spent: Option<Spent>,
+    pub spent: Option<Ledger>,
 }
 
 /// A line of its own where a block was paid for in part and not finished, at a cap for example.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SpentApart {
-    spent: Spent,
+    spent: Ledger,
 }
 
 /// An open, locked journal.
@@ -59,7 +59,7 @@ struct SpentApart {
 pub struct Journal {
     file: File,
     path: PathBuf,
-    spent_apart: Spent,
+    spent_apart: Ledger,
 }
 
 fn line<T: Serialize>(value: &T) -> Result<Vec<u8>> {
@@ -105,7 +105,7 @@ impl Journal {
             .map_err(|e| Error::io("create", path, e))?;
         lock(&file, path)?;
         file.write_all(&line(header)?).map_err(|e| Error::io("write", path, e))?;
-        Ok(Self { file, path: path.into(), spent_apart: Spent::default() })
+        Ok(Self { file, path: path.into(), spent_apart: Ledger::default() })
     }
 
     /// Opens a journal to go on with it. `each` gets every whole record in order; the result's text says what was dropped, if
@@ -140,15 +140,15 @@ impl Journal {
     }
 
     /// What was paid for blocks that were not finished, up to when the journal was opened.
-    pub fn spent_apart(&self) -> Spent {
-        self.spent_apart
+    pub fn spent_apart(&self) -> &Ledger {
+        &self.spent_apart
     }
 
     /// Notes what was paid for a block that is not finished.
     ///
     /// # Errors
     /// When the disk refuses.
-    pub fn append_spent(&mut self, spent: Spent) -> Result<()> {
+    pub fn append_spent(&mut self, spent: Ledger) -> Result<()> {
         let bytes = line(&SpentApart { spent })?;
         self.file.write_all(&bytes).and_then(|()| self.file.sync_data()).map_err(|e| Error::io("write", &self.path, e))
     }
@@ -180,7 +180,7 @@ fn read_records(
     path: &Path,
     expected: Option<&Header>,
     each: &mut dyn FnMut(Record) -> Result<()>,
-) -> Result<(u64, Spent)> {
+) -> Result<(u64, Ledger)> {
     let damaged = |number: usize| {
         Error::work(format!("{}: line {number} is damaged", path.display()))
             .with_hint("the file was changed from outside; start the run again in another --out folder")
@@ -188,7 +188,7 @@ fn read_records(
     let mut reader = BufReader::with_capacity(1 << 20, file);
     reader.seek(SeekFrom::Start(0)).map_err(|e| Error::io("read", path, e))?;
     let (mut good, mut number, mut torn) = (0u64, 0usize, None);
-    let (mut bytes, mut apart) = (Vec::new(), Spent::default());
+    let (mut bytes, mut apart) = (Vec::new(), Ledger::default());
     loop {
         bytes.clear();
         let read = reader.read_until(b'\n', &mut bytes).map_err(|e| Error::io("read", path, e))?;
@@ -218,7 +218,7 @@ fn read_records(
                 ));
             }
         } else if let Ok(SpentApart { spent }) = serde_json::from_slice(json) {
-            apart.add(spent);
+            apart.add(&spent);
         } else {
             each(serde_json::from_slice(json).map_err(|e| damaged(number).with_source(e))?)?;
         }
@@ -278,12 +278,12 @@ mod tests {
         let header = Header::new("run", "index");
         let mut journal = Journal::create(&path, &header).unwrap();
         journal.append(&records(1)).unwrap();
-        journal.append_spent(Spent { calls: 2, usd: 0.5 }).unwrap();
-        journal.append_spent(Spent { calls: 1, usd: 0.25 }).unwrap();
+        journal.append_spent(Ledger { sent: 2, usd: 0.5, ..Ledger::default() }).unwrap();
+        journal.append_spent(Ledger { sent: 1, usd: 0.25, ..Ledger::default() }).unwrap();
         drop(journal);
         assert_eq!(read(&path, &header).unwrap(), (records(1), None));
         let (journal, _) = Journal::resume(&path, &header, |_| Ok(())).unwrap();
-        assert_eq!(journal.spent_apart(), Spent { calls: 3, usd: 0.75 });
+        assert_eq!((journal.spent_apart().sent, journal.spent_apart().usd), (3, 0.75));
     }
 
     #[test]

@@ -23,9 +23,8 @@ pub fn judge(session: &Session, runs: &mut [Run], answered: &mut [Answered]) -> 
         }
     }
     while let Some((_, first)) = waiting.first() {
-        let client = Arc::clone(&first.client);
-        let (members, rest): (Vec<_>, Vec<_>) =
-            waiting.into_iter().partition(|(_, judge)| Arc::ptr_eq(&judge.client, &client));
+        let source = first.source.clone();
+        let (members, rest): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|(_, judge)| judge.source.is(&source));
         waiting = rest;
         let mut calls = Vec::new();
         let mut counts = Vec::with_capacity(members.len());
@@ -40,11 +39,11 @@ pub fn judge(session: &Session, runs: &mut [Run], answered: &mut [Answered]) -> 
         let rehearsal = members.first().and_then(|(i, _)| runs[answered[*i].step.run].parts.rehearsal.clone());
         let outcomes = match rehearsal {
             Some(rehearsal) => {
-                // Nothing hangs on a judgement, so counting is enough.
-                rehearsal.count_judge_calls(&client, &calls)?;
+                // Nothing hangs on a judgement, so counting is enough; a recording is not asked.
+                source.client().map_or(Ok(()), |client| rehearsal.count_judge_calls(client, &calls))?;
                 continue;
             }
-            None => client.complete(&calls)?,
+            None => source.complete(&calls, None)?,
         };
         let mut outcomes = outcomes.as_slice();
         for ((i, _), count) in members.into_iter().zip(counts) {
@@ -56,6 +55,8 @@ pub fn judge(session: &Session, runs: &mut [Run], answered: &mut [Answered]) -> 
             run.count("judge_votes_agreeing", verdict.votes.iter().filter(|v| **v == verdict.judgement).count() as u64);
             answered[i].judge = verdict.judgement;
             answered[i].judge_us = Some(verdict.elapsed_us);
+            answered[i].judge_agreement = Some(verdict.agreement as f32);
+            answered[i].judge_raw = verdict.raw;
         }
     }
     Ok(())

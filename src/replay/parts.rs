@@ -4,16 +4,17 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::config::{GeneratorKind, GroundingKind, RunConfig};
+use crate::config::{GeneratorKind, GroundingKind, JudgeKind, RunConfig};
 use crate::gates::bernoulli::BernoulliScorer;
 use crate::gates::grounding::GroundingScorer;
 use crate::gates::lexical::LexicalScorer;
 use crate::gates::models::GroundingModels;
 use crate::generate::{
-    Generator, Marker, ModelSettings, Prices, PromptTemplate, RecordedReader, Response, SimulatedReader, cost_usd,
+    CutTokens, FourBytes, Generator, Marker, PassageBudget, Prices, PromptTemplate, Response, SimulatedReader, cost_usd,
 };
-use crate::llm::Endpoint;
 use crate::llm::judge::Judge;
+use crate::llm::prices::PriceTable;
+use crate::llm::{Endpoint, Recording, TokenCounter, recorded_judge, recorded_reader, token_counter};
 use crate::replay::quote::Rehearsal;
 use crate::replay::rescore::marker;
 use crate::{Error, Result};
@@ -27,6 +28,12 @@ pub struct Parts {
     pub reader_key: String,
     /// Whether the reader looks at gold data instead of asking a model.
     pub simulated: bool,
+    /// Name of the model that answers or answered; empty where there is none.
+    pub model: String,
+    /// How much of the passages a prompt has room for; `None` is no limit.
+    pub budget: Option<PassageBudget>,
+    /// Identity of the budget: equal passages under equal keys are cut equally.
+    pub budget_key: String,
     /// What computes GS; never asked by a method without gates.
     pub grounding: Arc<dyn GroundingScorer>,
     /// Identity of the scorer: scorers with equal keys give equal candidates equal grounding.
@@ -106,40 +113,64 @@ impl Parts {
         let mut hasher = blake3::Hasher::new();
         hasher.update(prompt.hash().as_bytes());
         let (mut notes, mut facts) = (Vec::new(), Vec::new());
-        let endpoint = Endpoint::new(config)?.map(Arc::new);
+        let counter = token_counter(config)?;
+        if let Some(counter) = &counter {
+            // The file's path takes no part in the run id; what is in it does.
+            hasher.update(counter.fingerprint().as_bytes());
+        }
+        let (budget, budget_key) = budget(config, counter.as_ref());
+        facts.extend(budget.as_ref().map(|_| format!("passage budget: {budget_key}")));
+        let endpoint = Endpoint::new(config, counter.clone())?.map(Arc::new);
         let api = endpoint.as_ref().and_then(|e| e.reader.clone());
-        let judge = endpoint.as_ref().and_then(|e| e.judge.clone());
-        let reader: Arc<dyn Generator> = match g.kind {
-            GeneratorKind::Simulated => Arc::new(SimulatedReader { seed: config.seed, accuracy: g.simulated_accuracy }),
-            GeneratorKind::Recorded => {
-                let path = Path::new(&g.model);
-                let reader = RecordedReader::open(path, model_settings(config))?;
-                hasher.update(&std::fs::read(path).map_err(|e| Error::io("read", path, e))?);
-                if reader.torn_tail() {
-                    notes.push(format!("{}: the last line is torn and was left out", path.display()));
-                }
-                Arc::new(reader)
+        let recordings = Recordings::open(config)?;
+        for recording in recordings.each() {
+            hasher.update(recording.fingerprint().as_bytes());
+            facts.extend(recording.provenance());
+            if recording.torn_tail() {
+                notes.push(format!("{}: the last line is torn and was left out", recording.path().display()));
             }
-            GeneratorKind::Api => api.ok_or_else(|| Error::work("the endpoint has no reader"))?,
-            GeneratorKind::Gguf => return Err(not_built("generate.kind", "api, simulated or recorded")),
+        }
+        let judge = match &recordings.judge {
+            Some(recording) => Some(Arc::new(recorded_judge(config, recording)?)),
+            None => endpoint.as_ref().and_then(|e| e.judge.clone()),
         };
-        let prices = match &endpoint {
-            Some(endpoint) if g.kind == GeneratorKind::Api => {
-                // A price reaches every row, so another price is another run.
-                hasher.update(format!("{} {:?}", endpoint.price_version, endpoint.prices).as_bytes());
-                let known =
-                    if endpoint.prices.is_some() { "" } else { ", which has no price for the model: costs are null" };
-                facts.push(format!("prices: list {}{known}", endpoint.price_version));
-                endpoint.prices
+        let (reader, model): (Arc<dyn Generator>, String) = match (g.kind, &recordings.reader, api) {
+            (GeneratorKind::Recorded, Some(recording), _) => {
+                (Arc::new(recorded_reader(config, recording, counter)?), recording.model_names())
             }
-            _ => Some(Prices {
+            (GeneratorKind::Api | GeneratorKind::Gguf, _, Some(reader)) => {
+                let model = reader.template().model.clone();
+                // A model in this process has the fingerprint of its file in its address.
+                hasher.update(reader.template().local_address().as_bytes());
+                (reader, model)
+            }
+            (GeneratorKind::Simulated, ..) => {
+                (Arc::new(SimulatedReader { seed: config.seed, accuracy: g.simulated_accuracy }), String::new())
+            }
+            _ => return Err(Error::work("the configuration's reader was not made")),
+        };
+        let prices = match g.kind {
+            GeneratorKind::Simulated => Some(Prices {
                 prompt: g.usd_per_million_prompt,
                 cached: None,
                 completion: g.usd_per_million_completion,
             }),
+            _ => {
+                let table = match g.prices.as_os_str().is_empty() {
+                    true => PriceTable::built_in()?,
+                    false => PriceTable::load(&g.prices)?,
+                };
+                let prices = table.of(&model);
+                // A price reaches every row, so another price is another run.
+                hasher.update(format!("{} {prices:?}", table.version()).as_bytes());
+                let known = if prices.is_some() { "" } else { ", which has no price for the model: costs are null" };
+                facts.push(format!("prices: list {}{known}", table.version()));
+                prices
+            }
         };
         if let Some(judge) = &judge {
             hasher.update(judge.prompt.hash().as_bytes());
+            hasher.update(judge.template.local_address().as_bytes());
             facts.push(format!(
                 "judge: prompt {}, profile {}, judged {} time{}",
                 judge.prompt.hash().get(..12).unwrap_or_default(),
@@ -153,8 +184,11 @@ impl Parts {
         facts.extend(grounding.fact);
         Ok(Self {
             reader,
-            reader_key: reader_key(config),
+            reader_key: format!("{} {budget_key}", reader_key(config)),
             simulated: g.kind == GeneratorKind::Simulated,
+            model,
+            budget,
+            budget_key,
             grounding: grounding.scorer,
             entailment_key: grounding.entailment_key,
             grounding_key: grounding.key,
@@ -180,17 +214,66 @@ impl Parts {
 
     /// Dollars of one answer; `None` without a price, without token counts, and where an endpoint did not report them.
     pub fn cost(&self, response: &Response) -> Option<f64> {
-        let guessed = response.tokens_estimated && self.reader.name() == "api";
+        let guessed = response.tokens_estimated && !self.simulated;
         self.prices.filter(|_| !guessed).and_then(|prices| cost_usd(&response.usage, &prices))
     }
 }
 
+/// The recordings that a configuration replays; one file is read once.
+struct Recordings {
+    reader: Option<Arc<Recording>>,
+    judge: Option<Arc<Recording>>,
+}
+
+impl Recordings {
+    fn open(config: &RunConfig) -> Result<Self> {
+        let (g, j) = (&config.generate, &config.judge);
+        let open = |path: &str| Recording::open(Path::new(path)).map(Arc::new);
+        let reader = (g.kind == GeneratorKind::Recorded).then(|| open(&g.model)).transpose()?;
+        let judge = (j.kind == JudgeKind::Recorded)
+            .then(|| match &reader {
+                Some(recording) if j.model.is_empty() || j.model == g.model => Ok(Arc::clone(recording)),
+                _ => open(&j.model),
+            })
+            .transpose()?;
+        Ok(Self { reader, judge })
+    }
+
+    /// Both, or the one that both are.
+    fn each(&self) -> impl Iterator<Item = &Recording> {
+        let same = matches!((&self.reader, &self.judge), (Some(a), Some(b)) if Arc::ptr_eq(a, b));
+        self.reader.iter().chain(self.judge.iter().filter(move |_| !same)).map(AsRef::as_ref)
+    }
+}
+
+/// The passage budget, and in words what it comes to.
+fn budget(config: &RunConfig, counter: Option<&Arc<TokenCounter>>) -> (Option<PassageBudget>, String) {
+    let tokens = config.generate.passage_budget;
+    if tokens == 0 {
+        return (None, String::new());
+    }
+    let (cutter, how): (Arc<dyn CutTokens>, String) = match counter {
+        Some(counter) => {
+            let fingerprint = counter.fingerprint();
+            (Arc::clone(counter) as _, format!("counted by the tokenizer {}", fingerprint.get(..12).unwrap_or(fingerprint)))
+        }
+        None => (Arc::new(FourBytes), "at four bytes a token".to_owned()),
+    };
+    (Some(PassageBudget { tokens, cutter }), format!("{tokens} tokens, {how}"))
+}
+
 /// Everything besides the request that decides an answer. The seed belongs to it only where answers are drawn by it.
 fn reader_key(config: &RunConfig) -> String {
-    let (g, settings) = (&config.generate, model_settings(config));
+    let g = &config.generate;
     match g.kind {
         GeneratorKind::Simulated => format!("simulated {} {}", g.simulated_accuracy, config.seed),
-        kind => format!("{kind:?} {settings:?}"),
+        kind => {
+            let seed = if g.temperature > 0.0 { config.seed } else { 0 };
+            format!(
+                "{kind:?} {:?} {:?} {} {} {:?} {:?} {} {seed}",
+                g.base_url, g.model, g.max_tokens, g.temperature, g.profile, g.thinking, g.stream
+            )
+        }
     }
 }
 
@@ -243,18 +326,6 @@ impl Grounding {
                 plain(Arc::new(LexicalScorer { tau_nli }), format!("lexical {tau_nli}"), "lexical")
             }
         })
-    }
-}
-
-/// The model settings that a request's key covers.
-pub fn model_settings(config: &RunConfig) -> ModelSettings {
-    let g = &config.generate;
-    ModelSettings {
-        base_url: g.base_url.clone(),
-        model: g.model.clone(),
-        max_tokens: g.max_tokens,
-        temperature: g.temperature,
-        attempt: 0,
     }
 }
 

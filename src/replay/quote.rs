@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::Result;
 use crate::generate::{Generator, LlmStatus, Request, Response, Usage};
-use crate::llm::{self, ApiReader, Call, Client, Tally};
+use crate::llm::{self, Call, ChatReader, Client, Tally};
 use crate::replay::driver;
 use crate::replay::run::Run;
 use crate::replay::session::Session;
@@ -44,7 +44,7 @@ impl Planned {
 
 /// A reader that gives what is kept and counts what is not.
 pub struct Rehearsal {
-    reader: Option<Arc<ApiReader>>,
+    reader: Option<Arc<ChatReader>>,
     planned: Mutex<Planned>,
 }
 
@@ -79,17 +79,19 @@ impl Generator for Rehearsal {
     }
 
     fn generate(&self, batch: &[Request]) -> Result<Vec<Response>> {
-        let Some(reader) = &self.reader else { return Ok(Vec::new()) };
+        let asked = self.reader.as_ref().and_then(|reader| Some((reader, reader.client()?)));
+        let Some((reader, client)) = asked else { return Ok(Vec::new()) };
         let calls: Vec<Call> = batch.iter().map(|request| reader.call(request)).collect();
-        let kept = count(&mut self.planned().reader, reader.client(), &calls)?;
+        let kept = count(&mut self.planned().reader, client, &calls)?;
         let missing = || Response {
             raw: String::new(),
             status: LlmStatus::Error,
             usage: Usage::default(),
             tokens_estimated: false,
+            prompt_cut: false,
             elapsed_us: 0,
         };
-        Ok(calls.iter().zip(kept).map(|(call, kept)| kept.map_or_else(missing, |k| llm::response(call, k))).collect())
+        Ok(calls.iter().zip(kept).map(|(call, kept)| kept.map_or_else(missing, |k| reader.response(call, k))).collect())
     }
 }
 

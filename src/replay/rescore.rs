@@ -1,4 +1,4 @@
-//! New scores for old answers: prediction, contain and contain_word out of the text that a run kept, without any call.
+//! New scores for old answers: prediction, contain, contain_word and judgement out of the text that a run kept, without any call.
 //!
 //! In: a finished run folder and the answer marker that shall count. Out: another run folder, whose manifest says what it was made
 //! from. Retrieval, store and gates stay as they were: the run acted on its own predictions then.
@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use crate::config::{AnswerMarker, RunConfig};
 use crate::dataset::{Dataset, Question};
 use crate::generate::{Judgement, Marker, contain, contain_word, parse_answer};
+use crate::llm::judge;
 use crate::replay::run::{EXPERIENCES_FILE, ORDER_FILE, TRACES_FILE};
 use crate::trace::reader::{read_rows, read_run};
 use crate::trace::row::{ExperienceRow, TraceRow};
@@ -28,6 +29,10 @@ pub struct Rescored {
     pub scores: usize,
     /// Judgements that were of another answer and are unscored now.
     pub judgements: usize,
+    /// Judgements that were read anew from what the judge had said.
+    pub reread: usize,
+    /// Those of them that are another word now.
+    pub rejudged: usize,
 }
 
 /// The name of a marker in configurations, and what the parser takes.
@@ -80,7 +85,7 @@ pub fn rescore(folder: &Path, config: &RunConfig, out: &Path) -> Result<Rescored
             .with_hint("choose another --out folder, or remove it"));
     }
 
-    let mut done = Rescored { folder: target.clone(), rows: run.rows.len(), predictions: 0, scores: 0, judgements: 0 };
+    let mut done = Rescored { folder: target.clone(), rows: run.rows.len(), predictions: 0, scores: 0, judgements: 0, reread: 0, rejudged: 0 };
     let mut rows = run.rows;
     for row in &mut rows {
         let question = questions.get(row.query_id.as_str()).ok_or_else(|| {
@@ -102,7 +107,11 @@ pub fn rescore(folder: &Path, config: &RunConfig, out: &Path) -> Result<Rescored
         done.rows,
         match (&manifest.judge, done.judgements) {
             (None, _) => String::new(),
-            (Some(_), n) => format!("; the trace keeps no text of the judge, so judgements stay, and the {n} of a changed answer are unscored"),
+            (Some(_), n) => format!(
+                "; {} judgements were read anew from the judge's stored text, {} of them are another word now; {n} were of an answer that \
+                 changed and are unscored",
+                done.reread, done.rejudged
+            ),
         }
     ));
     manifest.settings = format!("{}-rescored-{name}", manifest.settings);
@@ -132,8 +141,16 @@ fn score(row: &mut TraceRow, question: &Question, marker: Marker, done: &mut Res
         if row.judge != Judgement::NotRun {
             // It was a judgement of another answer.
             row.judge = Judgement::Unscored;
+            row.judge_raw.clear();
+            row.judge_agreement = None;
             done.judgements += 1;
         }
         row.prediction = prediction;
+    } else if !row.judge_raw.is_empty() {
+        let verdict = judge::read(row.judge_raw.clone());
+        done.reread += 1;
+        done.rejudged += usize::from(verdict.judgement != row.judge);
+        row.judge = verdict.judgement;
+        row.judge_agreement = Some(verdict.agreement as f32);
     }
 }

@@ -15,7 +15,7 @@ use crate::dataset::orders;
 use crate::experience::record::Experience;
 use crate::experience::store::ExperienceStore;
 use crate::ids::{QuestionId, StreamIndex};
-use crate::llm::Spent;
+use crate::llm::Ledger;
 use crate::math::sparse::SparseVector;
 use crate::replay::journal::{Header, Journal};
 use crate::replay::parts::Parts;
@@ -54,8 +54,8 @@ pub struct Run {
     pub(super) done: usize,
     /// `None` in a rehearsal.
     pub(super) journal: Option<Journal>,
-    /// What an endpoint was paid and is not in the journal yet.
-    spent: Spent,
+    /// What was asked of an endpoint and is not in the journal yet.
+    spent: Ledger,
     failed: bool,
     counters: BTreeMap<String, u64>,
     started_unix: u64,
@@ -146,10 +146,10 @@ impl Run {
 
         let header = Header::new(&plan.run_id, &session.index().meta.fingerprint);
         let mut restored = Restored::new(session);
-        let mut spent = Spent::default();
+        let mut spent = Ledger::default();
         let journal = if journal_path.exists() {
             let (journal, dropped) = Journal::resume(&journal_path, &header, |record| {
-                spent.add(record.spent.unwrap_or_default());
+                spent.add(&record.spent.unwrap_or_default());
                 restored.take(&record.row, record.experience.as_ref())
             })?;
             run.notes.extend(dropped);
@@ -161,7 +161,7 @@ impl Run {
         // The journal is ours now, so nobody else writes here.
         atomic::remove_leftovers(&folder);
         if let Some(endpoint) = &run.parts.endpoint {
-            endpoint.client().add_before(spent.calls, spent.usd);
+            endpoint.add_before(&spent);
         }
         (run.store, run.done, run.journal) = (restored.store, restored.done, Some(journal));
         Ok(Opened::Ready(Box::new(run)))
@@ -181,7 +181,7 @@ impl Run {
             store: ExperienceStore::default(),
             done: 0,
             journal: None,
-            spent: Spent::default(),
+            spent: Ledger::default(),
             failed: false,
             counters: BTreeMap::new(),
             started_unix: now_unix(),
@@ -210,7 +210,7 @@ impl Run {
             store: self.store.clone(),
             done: self.done,
             journal: None,
-            spent: Spent::default(),
+            spent: Ledger::default(),
             failed: false,
             counters: BTreeMap::new(),
             started_unix: self.started_unix,
@@ -265,10 +265,10 @@ impl Run {
         *self.counters.entry(name.to_owned()).or_default() += n;
     }
 
-    /// Notes what the endpoint was paid since this was last called by any run that shares it.
+    /// Notes what was asked of the endpoint since this was last called by any run that shares it.
     pub(super) fn charge(&mut self) {
         if let Some(endpoint) = self.parts.endpoint.as_ref().filter(|_| self.journal.is_some()) {
-            self.spent.add(endpoint.take_spent());
+            self.spent.add(&endpoint.take_spent());
         }
     }
 
@@ -282,8 +282,8 @@ impl Run {
     }
 
     /// What was charged and is not in the journal yet.
-    pub(super) fn take_spent(&mut self) -> Option<Spent> {
-        Some(std::mem::take(&mut self.spent)).filter(|spent| *spent != Spent::default())
+    pub(super) fn take_spent(&mut self) -> Option<Ledger> {
+        Some(std::mem::take(&mut self.spent)).filter(|spent| *spent != Ledger::default())
     }
 
     /// Questions of the next block: at most the lag, or fewer when the configuration says so.
@@ -308,7 +308,7 @@ impl Run {
         })?;
         writer::write_rows(&self.folder.join(TRACES_FILE), &rows)?;
         writer::write_rows(&self.folder.join(EXPERIENCES_FILE), &experiences)?;
-        self.manifest(session, rows.len())?.write(&self.folder)?;
+        self.manifest(session, &rows)?.write(&self.folder)?;
         let path = self.folder.join(JOURNAL_FILE);
         drop(journal);
         match std::fs::remove_file(&path) {
@@ -326,7 +326,7 @@ impl Run {
         self.counters.clone().into_iter().chain(of_client).chain(of_scorer).collect()
     }
 
-    fn manifest(&self, session: &Session, rows: usize) -> Result<Manifest> {
+    fn manifest(&self, session: &Session, rows: &[TraceRow]) -> Result<Manifest> {
         let config = &self.plan.config;
         let meta = &session.index().meta;
         let backend = session.prepared.backend.description();
@@ -341,7 +341,7 @@ impl Run {
             run_id: self.plan.run_id.clone(),
             livingrag_version: env!("CARGO_PKG_VERSION").into(),
             status: Status::Complete,
-            rows: rows as u64,
+            rows: rows.len() as u64,
             dataset: DatasetInfo {
                 name: session.dataset.name.clone(),
                 fingerprint: session.dataset.fingerprint.clone(),
@@ -371,7 +371,7 @@ impl Run {
                 .then(|| self.template_similarity.as_str().to_owned()),
             generator: GeneratorInfo {
                 name: self.parts.reader.name().into(),
-                model: if simulated { String::new() } else { config.generate.model.clone() },
+                model: self.parts.model.clone(),
                 simulated,
             },
             prompt_hash: Some(self.parts.prompt.hash().into()),
@@ -384,7 +384,7 @@ impl Run {
                 .parts
                 .judge
                 .as_ref()
-                .map(|judge| ModelInfo { name: "api".into(), model: judge.template.model.clone() }),
+                .map(|judge| ModelInfo { name: judge.name.into(), model: judge.model.clone() }),
             backend: BackendInfo {
                 name: backend.name,
                 device: backend.device,
@@ -394,11 +394,34 @@ impl Run {
             },
             // How many calls were new depends on what the cache held; where times are switched off it is left out with them.
             counters: if timings { self.all_counters() } else { BTreeMap::new() },
-            notes: meta.notes.iter().chain(&self.parts.facts).chain(notes).chain(&backend.note).cloned().collect(),
+            notes: meta
+                .notes
+                .iter()
+                .chain(&self.parts.facts)
+                .cloned()
+                .chain(cut(rows))
+                .chain(notes.iter().chain(&backend.note).cloned())
+                .collect(),
             started_unix: timings.then_some(self.started_unix),
             finished_unix: timings.then(now_unix),
         })
     }
+}
+
+/// What was cut on the way to the model: passages by the budget, prompts by the endpoint.
+fn cut(rows: &[TraceRow]) -> Vec<String> {
+    let passages: u64 = rows.iter().map(|row| u64::from(row.passages_cut)).sum();
+    let with_cut = rows.iter().filter(|row| row.passages_cut > 0).count();
+    let prompts = rows.iter().filter(|row| row.prompt_cut).count();
+    let n = rows.len();
+    let mut notes = Vec::new();
+    if passages > 0 {
+        notes.push(format!("{passages} passages of {with_cut} of {n} questions were shortened or left out to fit the passage budget"));
+    }
+    if prompts > 0 {
+        notes.push(format!("{prompts} of {n} prompts were probably cut by the endpoint: it counted far fewer tokens than were sent"));
+    }
+    notes
 }
 
 /// The stream of a configuration as places in the file.

@@ -35,6 +35,8 @@ pub(crate) fn row(t: u32) -> TraceRow {
         reuse_entity: (t > 1).then_some(even),
         cost_usd: even.then_some(0.001),
         grounding_us: even.then_some(7),
+        judge_raw: if even { vec!["Correct.".into(), String::new()] } else { vec![] },
+        judge_agreement: even.then_some(0.5),
         ..plain(t)
     }
 }
@@ -75,9 +77,13 @@ pub(crate) fn plain(t: u32) -> TraceRow {
         tokens_estimated: false,
         cost_usd: None,
         llm_status: LlmStatus::Ok,
+        prompt_cut: false,
+        passages_cut: 0,
         contain: Some(true),
         contain_word: Some(true),
         judge: Judgement::NotRun,
+        judge_raw: vec![],
+        judge_agreement: None,
         novelty: Some(0.25),
         novelty_nearest: None,
         grounding: None,

@@ -68,8 +68,24 @@ pub trait Row: Sized {
     }
 }
 
+/// The values of one column; `$old` where files of earlier programs do not have it.
+macro_rules! column {
+    ($batch:ident, $name:ident: $kind:ty) => {{
+        let column = $batch
+            .column_by_name(stringify!($name))
+            .ok_or_else(|| Problem::new("is missing").inside(stringify!($name)))?;
+        <$kind as Stored>::decode(column).map_err(|p| p.inside(stringify!($name)))?
+    }};
+    ($batch:ident, $name:ident: $kind:ty, $old:expr) => {
+        match $batch.column_by_name(stringify!($name)) {
+            Some(column) => <$kind as Stored>::decode(column).map_err(|p| p.inside(stringify!($name)))?,
+            None => vec![$old; $batch.num_rows()],
+        }
+    };
+}
+
 macro_rules! columns {
-    ($row:ident { $($name:ident: $kind:ty = $description:literal,)+ }) => {
+    ($row:ident { $($name:ident: $kind:ty = $description:literal $(or $old:expr)?,)+ }) => {
         impl Row for $row {
             fn columns() -> Vec<Column> {
                 vec![$(Column {
@@ -88,14 +104,7 @@ macro_rules! columns {
             }
 
             fn decode(batch: &RecordBatch) -> Result<Vec<Self>, Problem> {
-                $(
-                    let column = batch
-                        .column_by_name(stringify!($name))
-                        .ok_or_else(|| Problem::new("is missing").inside(stringify!($name)))?;
-                    let mut $name = <$kind as Stored>::decode(column)
-                        .map_err(|p| p.inside(stringify!($name)))?
-                        .into_iter();
-                )+
+                $(let mut $name = column!(batch, $name: $kind $(, $old)?).into_iter();)+
                 let mut rows = Vec::with_capacity(batch.num_rows());
                 while let ($(Some($name),)+) = ($($name.next(),)+) {
                     rows.push(Self { $($name),+ });
@@ -140,9 +149,13 @@ columns! { TraceRow {
     tokens_estimated: bool = "Whether the token counts were made here instead of reported.",
     cost_usd: Option<f64> = "Price of the call in US dollars; null when tokens or prices are unknown.",
     llm_status: LlmStatus = "How the reader's call ended: ok, truncated, empty, error, simulated.",
+    prompt_cut: bool = "Whether far fewer prompt tokens were counted than were sent, so that the prompt was probably cut." or false,
+    passages_cut: u32 = "Passages that generate.passage_budget shortened or left out of the prompt." or 0,
     contain: Option<bool> = "Whether the normalised answer contains a normalised gold answer; null when no gold can be scored.",
     contain_word: Option<bool> = "The same at token boundaries.",
     judge: Judgement = "What the judge said: correct, incorrect, unscored, not_run.",
+    judge_raw: Vec<String> = "The judge's text, one a repeat; empty where it was not asked." or Vec::new(),
+    judge_agreement: Option<f32> = "Share of the repeats that agree with it; null where it was not asked." or None,
     novelty: Option<f32> = "NS, equation 18.",
     novelty_nearest: Option<u32> = "The experience that decided it.",
     grounding: Option<f32> = "GS, equation 16; null when it was not computed.",
@@ -223,8 +236,9 @@ mod tests {
             passages: list<struct<passage: u32, score: f64>>|gold_passages: list<u32>, null|\
             prompt_tokens: u32, null|completion_tokens: u32, null|reasoning_tokens: u32, null|\
             cached_tokens: u32, null|tokens_estimated: bool|cost_usd: f64, null|llm_status: string|\
-            contain: bool, null|contain_word: bool, null|judge: string|novelty: f32, null|\
-            novelty_nearest: u32, null|grounding: f32, null|grounding_model: string, null|\
+            prompt_cut: bool|passages_cut: u32|contain: bool, null|contain_word: bool, null|judge: string|\
+            judge_raw: list<string>|judge_agreement: f32, null|novelty: f32, null|novelty_nearest: u32, null|\
+            grounding: f32, null|grounding_model: string, null|\
             claims: list<struct<text: string, support: f32, passage: u32, evidence: string, contradiction: f32>>|stored: bool|\
             decision: string|reuse_entity: bool, null|reuse_graph: bool, null|reuse_template: bool, null|\
             ranked: list<u32>|retrieval_us: u64, null|llm_us: u64, null|judge_us: u64, null|\

@@ -1,7 +1,7 @@
 //! `livingrag cache`: what the caches hold, and moving it between machines.
 //!
 //! In: a cache's file, of chat answers or of grounding pairs; the file says which. Out: a listing on standard output, a file to take
-//! along, or a changed cache.
+//! along or to replay, or a changed cache.
 
 #[cfg(any(feature = "encoders", feature = "llm"))]
 mod pairs;
@@ -64,14 +64,22 @@ struct StatsArgs {
     which: Which,
 }
 
-/// Writes every kept answer to a Parquet file, or every scored pair to a copy of its cache
+/// Writes every kept answer to a Parquet file or to a recording that runs replay, or every scored pair to a copy of its cache
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  livingrag cache export answers.parquet\n  \
-                        livingrag cache export pairs.sqlite --cache results/nli-cache.sqlite")]
+#[command(after_help = "Examples:\n  livingrag cache export answers.parquet\n  livingrag cache export --recorded answers.jsonl\n  \
+                        livingrag cache export pairs.sqlite --cache results/nli-cache.sqlite\n\n\
+                        A run replays a recording with generate.kind=recorded and generate.model=answers.jsonl, \
+                        judgements with judge.kind=recorded.")]
 struct ExportArgs {
     /// The file to write; it must not be there
     #[arg(value_name = "FILE")]
     file: PathBuf,
+    /// Writes a recording (JSON lines) in place of Parquet
+    #[arg(long)]
+    recorded: bool,
+    /// Only answers of this model
+    #[arg(long, value_name = "NAME", requires = "recorded")]
+    model: Option<String>,
     #[command(flatten)]
     which: Which,
 }
@@ -155,9 +163,17 @@ fn answer_stats(file: &Path) -> Result<()> {
 fn export(args: &ExportArgs, global: &Global) -> Result<()> {
     let cache = args.which.or_answers();
     if pairs::is_one(cache) {
+        if args.recorded {
+            return Err(Error::request(format!("{} holds grounding pairs, which no recording takes", cache.display()))
+                .with_hint("name the cache of answers with --cache, or leave --recorded out"));
+        }
         return pairs::export(cache, &args.file, global);
     }
-    let answers = llm::export(&Cache::open_existing(cache)?, &args.file)?;
+    let cache = Cache::open_existing(cache)?;
+    let answers = match args.recorded {
+        true => llm::record(&cache, &args.file, args.model.as_deref())?,
+        false => llm::export(&cache, &args.file)?,
+    };
     output::note(global.quiet, &format!("{}: answers written: {answers}", args.file.display()));
     Ok(())
 }

@@ -11,9 +11,12 @@ mod sqlite;
 #[path = "sqlite_disabled.rs"]
 mod sqlite;
 
+use std::path::Path;
+
 use serde::{Deserialize, Serialize};
 
 use super::{CacheKey, Usage};
+use crate::{Error, Result};
 
 pub use parquet::{Imported, export, import};
 pub use sqlite::Cache;
@@ -40,6 +43,8 @@ pub struct Entry {
     pub base_url: String,
     /// Model that was asked.
     pub model: String,
+    /// What of the request was neither model nor messages, as JSON; empty in answers of the first layout.
+    pub settings: String,
     /// Which repetition, from 0.
     pub attempt: u32,
     /// The question that asked first; a label.
@@ -104,4 +109,20 @@ pub struct Pruned {
     pub answers: u64,
     /// The file was made smaller; not while another process uses it, and not in a dry run.
     pub shrunk: bool,
+}
+
+/// A file that must not be there and appears whole or not at all; `write` gets the name it has until then.
+pub(super) fn write_new<T>(path: &Path, write: impl FnOnce(&Path) -> Result<T>) -> Result<T> {
+    if path.exists() {
+        return Err(Error::request(format!("{} is there already", path.display())).with_hint("choose another file"));
+    }
+    let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+    let unfinished = path.with_file_name(format!(".{name}.{}.unfinished", std::process::id()));
+    let written = write(&unfinished)
+        .and_then(|out| std::fs::rename(&unfinished, path).map(|()| out).map_err(|e| Error::io("write", path, e)));
+    if written.is_err() {
+        // The error that matters is the one above.
+        let _ = std::fs::remove_file(&unfinished);
+    }
+    written
 }

@@ -13,7 +13,7 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::properties::WriterProperties;
 
-use super::{Cache, Entry};
+use super::{Cache, Entry, write_new};
 use crate::llm::{CacheKey, Usage, reply};
 use crate::{Error, Result};
 
@@ -36,6 +36,7 @@ fn schema() -> Arc<Schema> {
         field("elapsed_us", DataType::UInt64, false),
         field("tries", DataType::UInt32, false),
         field("created", DataType::Int64, false),
+        field("settings", DataType::Utf8, false),
     ]))
 }
 
@@ -53,18 +54,7 @@ pub struct Imported {
 /// # Errors
 /// When `path` exists, or something cannot be read or written.
 pub fn export(cache: &Cache, path: &Path) -> Result<u64> {
-    if path.exists() {
-        return Err(Error::request(format!("{} is there already", path.display())).with_hint("choose another file"));
-    }
-    let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-    let unfinished = path.with_file_name(format!(".{name}.{}.unfinished", std::process::id()));
-    let written = write(cache, &unfinished)
-        .and_then(|rows| std::fs::rename(&unfinished, path).map(|()| rows).map_err(|e| Error::io("write", path, e)));
-    if written.is_err() {
-        // The error that matters is the one above.
-        let _ = std::fs::remove_file(&unfinished);
-    }
-    written
+    write_new(path, |unfinished| write(cache, unfinished))
 }
 
 fn write(cache: &Cache, path: &Path) -> Result<u64> {
@@ -112,6 +102,7 @@ fn to_batch(entries: &[Entry]) -> std::result::Result<RecordBatch, arrow_schema:
             Arc::new(UInt64Array::from_iter_values(entries.iter().map(|e| e.elapsed_us))),
             number(|e| e.tries),
             Arc::new(Int64Array::from_iter_values(entries.iter().map(|e| e.created))),
+            text(entries, |e| &e.settings),
         ],
     )
 }
@@ -148,6 +139,8 @@ fn from_batch(batch: &RecordBatch, path: &Path, before: u64) -> Result<Vec<Entry
         [number("prompt_tokens")?, number("completion_tokens")?, number("reasoning_tokens")?, number("cached_tokens")?];
     let elapsed_us = column::<UInt64Array>(batch, "elapsed_us", path)?;
     let created = column::<Int64Array>(batch, "created", path)?;
+    // The first exports had none.
+    let settings = batch.column_by_name("settings").map(|_| text("settings")).transpose()?;
     let broken = |row: usize, what: String| {
         Error::request(format!("{}, row {}: {what}", path.display(), before + row as u64 + 1))
             .with_hint("import files that `livingrag cache export` wrote")
@@ -161,6 +154,7 @@ fn from_batch(batch: &RecordBatch, path: &Path, before: u64) -> Result<Vec<Entry
                     .ok_or_else(|| broken(row, format!("key is {:?}, expected 64 hex digits", key.value(row))))?,
                 base_url: base_url.value(row).to_owned(),
                 model: model.value(row).to_owned(),
+                settings: settings.map(|s| s.value(row).to_owned()).unwrap_or_default(),
                 attempt: attempt.value(row),
                 question: question.value(row).to_owned(),
                 body: body.value(row).to_owned(),
@@ -199,6 +193,7 @@ mod tests {
             key: CacheKey(key),
             base_url: "http://h/v1".into(),
             model: "m".into(),
+            settings: format!("{{\"max_tokens\":{n}}}"),
             attempt: n % 3,
             question: format!("q{n} ü"),
             body: format!(r#"{{"choices":[{{"message":{{"content":"{n}"}}}}]}}"#),

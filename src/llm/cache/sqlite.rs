@@ -17,8 +17,10 @@ const LAYOUT: Layout = Layout {
     what: "request cache",
     // "LRLM"
     application: 0x4c52_4c4d,
-    version: 1,
+    // The first had no `settings`.
+    version: 2,
     tables: TABLE,
+    from_the_one_before: Some("ALTER TABLE answers ADD COLUMN settings TEXT NOT NULL DEFAULT ''"),
     other_version: "use the program that wrote it to export it, then import it here",
 };
 
@@ -27,11 +29,11 @@ const TABLE: &str = "
         key BLOB PRIMARY KEY, base_url TEXT NOT NULL, model TEXT NOT NULL, attempt INTEGER NOT NULL,
         question TEXT NOT NULL, body TEXT NOT NULL, prompt_tokens INTEGER, completion_tokens INTEGER,
         reasoning_tokens INTEGER, cached_tokens INTEGER, elapsed_us INTEGER NOT NULL, tries INTEGER NOT NULL,
-        created INTEGER NOT NULL
+        created INTEGER NOT NULL, settings TEXT NOT NULL DEFAULT ''
     ) WITHOUT ROWID, STRICT;";
 
 const COLUMNS: &str = "key, base_url, model, attempt, question, body, prompt_tokens, completion_tokens, reasoning_tokens, \
-                       cached_tokens, elapsed_us, tries, created";
+                       cached_tokens, elapsed_us, tries, created, settings";
 
 /// An open cache.
 #[derive(Debug)]
@@ -179,7 +181,7 @@ fn insert(db: &Connection, new: &Entry, replace: bool) -> rusqlite::Result<bool>
     let usage = &new.usage;
     let changed = db
         .prepare_cached(&format!(
-            "{verb} INTO answers ({COLUMNS}) VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13)"
+            "{verb} INTO answers ({COLUMNS}) VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14)"
         ))?
         .execute(params![
             new.key.0,
@@ -194,7 +196,8 @@ fn insert(db: &Connection, new: &Entry, replace: bool) -> rusqlite::Result<bool>
             usage.cached_tokens,
             i64::try_from(new.elapsed_us).unwrap_or(i64::MAX),
             new.tries,
-            new.created
+            new.created,
+            new.settings
         ])?;
     Ok(changed > 0)
 }
@@ -217,6 +220,7 @@ fn entry(row: &Row<'_>) -> rusqlite::Result<Entry> {
         elapsed_us: count(row, 10)?,
         tries: row.get(11)?,
         created: row.get(12)?,
+        settings: row.get(13)?,
     })
 }
 
@@ -230,6 +234,7 @@ mod tests {
             key: CacheKey([n; 32]),
             base_url: "http://h/v1".into(),
             model: if n.is_multiple_of(2) { "even" } else { "odd" }.into(),
+            settings: "{}".into(),
             attempt: 0,
             question: format!("q{n}"),
             body: format!("{{\"n\":{n}}}"),
@@ -293,8 +298,25 @@ mod tests {
         assert!(Cache::open(&foreign).unwrap_err().to_string().contains("no request cache"));
         let newer = folder.path().join("z");
         drop(Cache::open(&newer).unwrap());
-        Connection::open(&newer).unwrap().execute_batch("PRAGMA user_version = 2").unwrap();
-        assert!(Cache::open(&newer).unwrap_err().to_string().contains("layout 2"));
+        Connection::open(&newer).unwrap().execute_batch("PRAGMA user_version = 3").unwrap();
+        assert!(Cache::open(&newer).unwrap_err().to_string().contains("layout 3"));
+    }
+
+    #[test]
+    fn a_cache_of_the_first_layout_is_taken_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("cache.sqlite");
+        let first = TABLE.replace(", settings TEXT NOT NULL DEFAULT ''", "");
+        assert_ne!(first, TABLE);
+        let row = "INSERT INTO answers VALUES (x'0101010101010101010101010101010101010101010101010101010101010101', \
+                   'http://h/v1', 'odd', 0, 'q1', '{\"n\":1}', 10, NULL, NULL, NULL, 5, 1, 100)";
+        let text = format!("PRAGMA application_id = {}; PRAGMA user_version = 1; {first} {row}", LAYOUT.application);
+        Connection::open(&path).unwrap().execute_batch(&text).unwrap();
+        let cache = Cache::open_existing(&path).unwrap();
+        assert_eq!(cache.page(None, 9).unwrap(), [Entry { settings: String::new(), ..sample(1) }]);
+        assert_eq!(cache.add_all(&[sample(2)]).unwrap(), 1);
+        drop(cache);
+        assert_eq!(Cache::open(&path).unwrap().page(None, 9).unwrap().len(), 2);
     }
 
     #[test]
