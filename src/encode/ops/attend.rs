@@ -51,12 +51,10 @@ pub(super) struct Head<'a> {
     pub(super) unit: Unit,
     pub(super) pairs: bool,
     pub(super) q: *const f32,
-    pub(super) q_stride: usize,
-    /// Queries: the first tokens of the text.
-    pub(super) n_queries: usize,
     pub(super) k: *const f32,
     pub(super) v: *const f32,
-    pub(super) kv_stride: usize,
+    /// Numbers from a token's q, k or v to the next token's.
+    pub(super) stride: usize,
     /// Tokens.
     pub(super) len: usize,
     pub(super) dim: usize,
@@ -88,14 +86,14 @@ pub(super) struct Places {
 }
 
 impl Places {
-    pub(super) fn new(n_queries: usize, len: usize, dim: usize, entries: usize, pairs: bool) -> Self {
+    pub(super) fn new(len: usize, dim: usize, entries: usize, pairs: bool) -> Self {
         let mut total = 0;
         let mut take = |numbers: usize| {
             let at = total;
             total += numbers.next_multiple_of(LANES) + LANES;
             at
         };
-        let rows = n_queries.min(ROWS);
+        let rows = len.min(ROWS);
         // An odd number of lines, so that the rows of a tile fall on different sets of the cache.
         let stride = len.next_multiple_of(COLUMNS) + LANES;
         let keys_stride = (len + TILE).min(entries).next_multiple_of(COLUMNS) + 3 * COLUMNS + LANES;
@@ -103,7 +101,7 @@ impl Places {
         Self {
             k: take(len.next_multiple_of(COLUMNS) * words(dim, pairs)),
             v: take(dim.next_multiple_of(COLUMNS) * words(len, pairs)),
-            q: take(n_queries * words(dim, pairs)),
+            q: take(len * words(dim, pairs)),
             scores: take(rows * stride),
             stride,
             sums: take(TILE * stride.max(dim.next_multiple_of(COLUMNS))),
@@ -209,7 +207,7 @@ impl Head<'_> {
     /// As of [`Body::run`].
     #[inline(always)]
     unsafe fn at<V: Lanes, const PAIRS: bool>(&self) {
-        let places = Places::new(self.n_queries, self.len, self.dim, self.index.entries, PAIRS);
+        let places = Places::new(self.len, self.dim, self.index.entries, PAIRS);
         let n = words(self.dim, PAIRS);
         // SAFETY: the caller's; every place is as large as what is put there.
         unsafe {
@@ -217,14 +215,14 @@ impl Head<'_> {
             let mut j = 0;
             while j < self.len {
                 let m = (self.len - j).min(COLUMNS);
-                pack::<V, PAIRS>(self.k.add(j * self.kv_stride), self.kv_stride, m, self.dim, COLUMNS, k.add(j * n));
+                pack::<V, PAIRS>(self.k.add(j * self.stride), self.stride, m, self.dim, COLUMNS, k.add(j * n));
                 j += COLUMNS;
             }
             self.pack_values::<V, PAIRS>(self.room.add(places.v));
-            pack_tiles::<V, PAIRS>(self.q, self.q_stride, self.n_queries, self.dim, q);
+            pack_tiles::<V, PAIRS>(self.q, self.stride, self.len, self.dim, q);
             let mut first = 0;
-            while first < self.n_queries {
-                let rows = (self.n_queries - first).min(ROWS);
+            while first < self.len {
+                let rows = (self.len - first).min(ROWS);
                 if let Terms::Disentangled { queries: Some(queries), .. } = self.terms {
                     self.position_to_content::<V>(&places, n, first, rows, queries);
                 }
@@ -254,11 +252,11 @@ impl Head<'_> {
                 let to = to.add(c / COLUMNS * n * COLUMNS + c % COLUMNS);
                 for word in 0..n {
                     let j = if PAIRS { 2 * word } else { word };
-                    let row = self.v.add(j * self.kv_stride).wrapping_add(c);
+                    let row = self.v.add(j * self.stride).wrapping_add(c);
                     let mut line = V::load_part(row, columns);
                     if PAIRS {
                         let next = if j + 1 < self.len {
-                            V::load_part(row.wrapping_add(self.kv_stride), columns)
+                            V::load_part(row.wrapping_add(self.stride), columns)
                         } else {
                             V::splat(0.0)
                         };

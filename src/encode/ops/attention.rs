@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use candle_core::{CpuStorage, CustomOp1, CustomOp2, DType, Layout, Shape, Tensor};
+use candle_core::{CpuStorage, CustomOp1, DType, Layout, Shape, Tensor};
 use rayon::prelude::*;
 
 use super::attend::{Head, Index, Places, Terms};
@@ -45,41 +45,6 @@ pub fn attention_in(
     qkv.contiguous().and_then(|qkv| qkv.apply_op1_no_bwd(&op)).map_err(failed("attention"))
 }
 
-/// Attention of the first token of each text only, over the tokens of its text: q `[n, H]` of the n texts' first tokens and kv `[T, 2H]`
-/// (k, then v) to `[n, H]`. A classifier that reads the first token needs no more of its last layer. No text may be empty.
-///
-/// # Errors
-/// As [`attention`], and when a text is empty.
-pub fn attention_first(
-    q: &Tensor,
-    kv: &Tensor,
-    segments: &Segments,
-    heads: usize,
-    bias: &PositionBias,
-    precision: Precision,
-) -> Result<Tensor> {
-    let width = if q.rank() == 2 { q.dims()[1] } else { 0 };
-    let fits = q.rank() == 2 && q.dims()[0] == segments.len() && kv.dims() == [segments.total(), 2 * width];
-    if width == 0 || heads == 0 || !width.is_multiple_of(heads) || !fits {
-        let shapes = format!(
-            "q {:?} and k, v {:?} for {} texts, {} tokens and {heads} heads",
-            q.dims(),
-            kv.dims(),
-            segments.len(),
-            segments.total()
-        );
-        return Err(misfit("attention", shapes));
-    }
-    if segments.offsets().windows(2).any(|w| w[0] == w[1]) {
-        return Err(misfit("attention", "a text without tokens has no first one"));
-    }
-    let op = AttentionOp { segments, heads, head_dim: width / heads, bias, precision };
-    op.check()?;
-    let out = || q.contiguous()?.apply_op2_no_bwd(&kv.contiguous()?, &op);
-    out().map_err(failed("attention"))
-}
-
-/// As operation on one tensor: all tokens; on two: the first tokens.
 struct AttentionOp<'a> {
     segments: &'a Segments,
     heads: usize,
@@ -94,16 +59,6 @@ enum HostBias {
     /// `[heads, 2·span + 1]` by e = j - i.
     Relative(Vec<f32>, Vec<u32>),
     Disentangled(Arc<PackedTables>),
-}
-
-/// Where the operation reads: q, k and v of the first token, and numbers from a row to the next.
-#[derive(Clone, Copy)]
-struct Inputs<'a> {
-    q: &'a [f32],
-    q_stride: usize,
-    kv: &'a [f32],
-    kv_stride: usize,
-    first_only: bool,
 }
 
 impl AttentionOp<'_> {
@@ -160,40 +115,33 @@ impl AttentionOp<'_> {
         }
     }
 
-    fn host(&self, unit: Unit, inputs: Inputs, bias: &HostBias) -> Vec<f32> {
-        let hidden = self.heads * self.head_dim;
+    fn host(&self, unit: Unit, qkv: &[f32], bias: &HostBias) -> Vec<f32> {
+        let (dim, hidden) = (self.head_dim, self.heads * self.head_dim);
         let pairs = self.precision == Precision::Bf16;
-        let n_out = if inputs.first_only { self.segments.len() } else { self.segments.total() };
         // Long texts first, so that no long one is left for the end.
         let mut texts: Vec<usize> = (0..self.segments.len()).filter(|&i| !self.segments.rows(i).is_empty()).collect();
         texts.sort_by_key(|&i| std::cmp::Reverse(self.segments.rows(i).len()));
         let fill = |out: Shared| {
             (0..texts.len() * self.heads).into_par_iter().with_max_len(1).for_each(|task| {
-                let (text, head) = (texts[task / self.heads], task % self.heads);
-                let rows = self.segments.rows(text);
-                let n_queries = if inputs.first_only { 1 } else { rows.len() };
-                let first = if inputs.first_only { text } else { rows.start };
+                let (rows, head) = (self.segments.rows(texts[task / self.heads]), task % self.heads);
                 let (terms, index) = self.terms(bias, head);
-                let places = Places::new(n_queries, rows.len(), self.head_dim, index.entries, pairs);
-                let column = head * self.head_dim;
+                let places = Places::new(rows.len(), dim, index.entries, pairs);
                 with_room(places.total, |room| {
-                    let kv = &inputs.kv[rows.start * inputs.kv_stride + column..];
+                    let q = &qkv[rows.start * 3 * hidden + head * dim..rows.end * 3 * hidden];
                     let body = Head {
                         unit,
                         pairs,
-                        q: inputs.q[first * inputs.q_stride + column..].as_ptr(),
-                        q_stride: inputs.q_stride,
-                        n_queries,
-                        k: kv.as_ptr(),
-                        v: kv[hidden..].as_ptr(),
-                        kv_stride: inputs.kv_stride,
+                        q: q.as_ptr(),
+                        k: q[hidden..].as_ptr(),
+                        v: q[2 * hidden..].as_ptr(),
+                        stride: 3 * hidden,
                         len: rows.len(),
-                        dim: self.head_dim,
+                        dim,
                         scale: self.scale(),
                         terms,
                         index,
                         // SAFETY: rows and columns of this text and head are within the output.
-                        out: unsafe { out.at(first * hidden + column) },
+                        out: unsafe { out.at(rows.start * hidden + head * dim) },
                         out_stride: hidden,
                         room,
                     };
@@ -204,8 +152,27 @@ impl AttentionOp<'_> {
             });
         };
         // SAFETY: every text and head writes its own rows and columns, and together they are all.
-        unsafe { filled(n_out * hidden, fill) }
+        unsafe { filled(self.segments.total() * hidden, fill) }
     }
+}
+
+/// [`attention_in`] on any unit, for tests.
+#[cfg(test)]
+pub(super) fn on_host(
+    unit: Unit,
+    qkv: &[f32],
+    segments: &Segments,
+    heads: usize,
+    bias: &PositionBias,
+    precision: Precision,
+) -> Vec<f32> {
+    let head_dim = qkv.len() / segments.total() / 3 / heads;
+    let op = AttentionOp { segments, heads, head_dim, bias, precision };
+    let bias = match bias {
+        PositionBias::Disentangled(tables) => HostBias::Disentangled(Arc::new(tables.pack(unit, precision).unwrap())),
+        _ => op.host_bias().unwrap(),
+    };
+    op.host(unit, qkv, &bias)
 }
 
 impl CustomOp1 for AttentionOp<'_> {
@@ -214,35 +181,9 @@ impl CustomOp1 for AttentionOp<'_> {
     }
 
     fn cpu_fwd(&self, storage: &CpuStorage, layout: &Layout) -> candle_core::Result<(CpuStorage, Shape)> {
-        let qkv = slice(storage, layout)?;
         let hidden = self.heads * self.head_dim;
-        if qkv.is_empty() {
-            return Ok((CpuStorage::F32(Vec::new()), Shape::from((0, hidden))));
-        }
-        let stride = 3 * hidden;
-        let inputs = Inputs { q: qkv, q_stride: stride, kv: &qkv[hidden..], kv_stride: stride, first_only: false };
-        let out = self.host(Unit::detect(), inputs, &self.host_bias()?);
+        let out = self.host(Unit::detect(), slice(storage, layout)?, &self.host_bias()?);
         Ok((CpuStorage::F32(out), Shape::from((self.segments.total(), hidden))))
-    }
-}
-
-impl CustomOp2 for AttentionOp<'_> {
-    fn name(&self) -> &'static str {
-        "attention-first"
-    }
-
-    fn cpu_fwd(
-        &self,
-        s1: &CpuStorage,
-        l1: &Layout,
-        s2: &CpuStorage,
-        l2: &Layout,
-    ) -> candle_core::Result<(CpuStorage, Shape)> {
-        let hidden = self.heads * self.head_dim;
-        let (q, kv) = (slice(s1, l1)?, slice(s2, l2)?);
-        let inputs = Inputs { q, q_stride: hidden, kv, kv_stride: 2 * hidden, first_only: true };
-        let out = self.host(Unit::detect(), inputs, &self.host_bias()?);
-        Ok((CpuStorage::F32(out), Shape::from((self.segments.len(), hidden))))
     }
 }
 

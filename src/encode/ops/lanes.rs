@@ -147,7 +147,8 @@ pub(super) trait Lanes: Copy {
     }
 
     /// self + a₁·b₁ + a₀·b₀ of pairs of bfloat16 (a₀ in the lower half of a lane): two fused steps, first the upper product, then the
-    /// lower, subnormal results flushed to zero. These are the sums of the `vdpbf16ps` instruction.
+    /// lower, subnormal results flushed to zero. These are the sums of the `vdpbf16ps` instruction for a `self` that is not subnormal,
+    /// which these sums never are.
     #[inline(always)]
     unsafe fn add_pair_products(self, a: Self, b: Self) -> Self {
         // SAFETY: the caller's.

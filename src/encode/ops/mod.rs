@@ -16,8 +16,10 @@ mod panels;
 mod position;
 mod product;
 mod segments;
+#[cfg(test)]
+mod tests;
 
-pub use attention::{attention, attention_first, attention_in};
+pub use attention::{attention, attention_in};
 pub use linear::Linear;
 pub use norm::LayerNorm;
 pub use position::{DisentangledTables, PositionBias};

@@ -88,7 +88,7 @@ impl LayerNorm {
         Err(misfit("layer normalisation", shapes))
     }
 
-    fn host_rows(&self, unit: Unit, x: &[f32], residual: Option<&[f32]>) -> candle_core::Result<Vec<f32>> {
+    pub(super) fn host_rows(&self, unit: Unit, x: &[f32], residual: Option<&[f32]>) -> candle_core::Result<Vec<f32>> {
         let Some((gamma, beta)) = &self.host else { candle_core::bail!("the weights are on another device") };
         let width = gamma.len();
         let fill = |y: Shared| {
