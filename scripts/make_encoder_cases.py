@@ -6,7 +6,7 @@ In:  nothing but a seed. Out: a model folder a case (config.json, tokenizer.json
      shapes.json: logits of DeBERTa in base and large shape, whose weights come from a formula that the tests compute as well.
 
      python3 -m venv venv && venv/bin/pip install torch transformers sentence-transformers
-     venv/bin/python scripts/make_encoder_cases.py tests/cases/encoders
+     venv/bin/python scripts/make_encoder_cases.py tests/cases/encoders [small|shapes]
 
 The versions used are in the output. Every text here was written for this purpose.
 """
@@ -87,7 +87,8 @@ def roberta_tokenizer():
 def hf_tokenizer(t, family):
     names = dict(cls_token="<s>", pad_token="<pad>", sep_token="</s>", unk_token="<unk>") if family != "bert" else dict(
         cls_token="[CLS]", pad_token="[PAD]", sep_token="[SEP]", unk_token="[UNK]")
-    return transformers.PreTrainedTokenizerFast(tokenizer_object=t, model_max_length=128, **names)
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=t, model_max_length=128, **names,
+                                                model_input_names=["input_ids", "token_type_ids", "attention_mask"])
 
 
 def randomise(model, name):
@@ -134,7 +135,14 @@ def rows(x):
 
 
 def write(path, value):
-    path.write_text(json.dumps(value, ensure_ascii=False, indent=1) + "\n")
+    """JSON, an entry of the outermost lists a line."""
+    one = lambda v: json.dumps(v, ensure_ascii=False)
+    many = lambda v: "[\n  " + ",\n  ".join(map(one, v)) + "\n ]" if isinstance(v, list) and v and isinstance(v[0], (dict, list)) else one(v)
+    if isinstance(value, dict):
+        text = "{\n " + ",\n ".join(f"{one(k)}: {many(v)}" for k, v in value.items()) + "\n}"
+    else:
+        text = many(value)
+    path.write_text(text + "\n")
 
 
 def save(folder, model, tokenizer, dtype=torch.float16, limit=128):
@@ -143,7 +151,7 @@ def save(folder, model, tokenizer, dtype=torch.float16, limit=128):
     config = {k: v for k, v in json.loads(model.config.to_json_string(use_diff=True)).items() if k not in ("dtype", "torch_dtype")}
     config["architectures"] = [type(model).__name__]
     write(folder / "config.json", config)
-    tokenizer.save(str(folder / "tokenizer.json"))
+    tokenizer.save(str(folder / "tokenizer.json"), pretty=False)
     write(folder / "tokenizer_config.json", {"model_max_length": limit})
     save_file({k: v.to(dtype).contiguous() for k, v in model.state_dict().items() if v.is_floating_point()}, folder / "model.safetensors",
               metadata={"format": "pt"})
@@ -160,7 +168,8 @@ def classifier(root, name, kind, config, tokenizer, family="bert", dtype=torch.f
     hf = hf_tokenizer(tokenizer, family)
     pairs = []
     for premise, hypothesis in PAIRS:
-        enc = hf(premise, hypothesis, truncation="only_first", max_length=128, return_tensors="pt")
+        # As a list: an empty text_pair alone would be taken for none at all.
+        enc = hf([premise], [hypothesis], truncation="only_first", max_length=128, return_tensors="pt")
         if getattr(model.config, "type_vocab_size", 0) < 2:
             enc.pop("token_type_ids", None)
         with torch.no_grad():
@@ -193,7 +202,7 @@ def sentence(root, name, kind, config, tokenizer, pooling, limit, dtype=torch.fl
     for left in ("special_tokens_map.json", "added_tokens.json"):
         (folder / left).unlink(missing_ok=True)
     (folder / "tokenizer_config.json").write_text(config_text)
-    tokenizer.save(str(folder / "tokenizer.json"))
+    tokenizer.save(str(folder / "tokenizer.json"), pretty=False)
     (folder / "2_Normalize").rmdir()
     write(folder / "expected.json", {"versions": VERSIONS, "texts": [{"text": t, "vector": v} for t, v in zip(TEXTS, rows(vectors))]})
     print(f"{name}: cosine of two texts {float(vectors[2] @ vectors[3]):.3f}")
@@ -245,8 +254,7 @@ def shape_case(hidden, layers, heads, intermediate, lengths):
     return {"config": config, "lengths": list(lengths), "logits": rows(alone), "padded": rows(padded)}
 
 
-def main():
-    root = Path(sys.argv[1])
+def small(root):
     tf = transformers
     bert_t, roberta_t = bert_tokenizer(), roberta_tokenizer()
     deberta = lambda **change: tf.DebertaV2Config(**{**SMALL, **DEBERTA, **change})
@@ -276,10 +284,17 @@ def main():
     sentence(root, "bert_mean", tf.BertModel, tf.BertConfig(**SMALL), bert_t, "mean", 64)
     sentence(root, "bert_cls", tf.BertModel, tf.BertConfig(**SMALL), bert_t, "cls", 64)
     sentence(root, "mpnet_mean", tf.MPNetModel, tf.MPNetConfig(**mpnet), roberta_t, "mean", 200)
-    write(root / "shapes.json", {
-        "versions": VERSIONS,
-        "base": shape_case(768, 12, 12, 3072, (1, 7, 129, 300)),
-        "large": shape_case(1024, 24, 16, 4096, (1, 7, 128, 129, 300, 512))})
+
+
+def main():
+    root, what = Path(sys.argv[1]), sys.argv[2:]
+    if what != ["shapes"]:
+        small(root)
+    if what != ["small"]:
+        write(root / "shapes.json", {
+            "versions": VERSIONS,
+            "base": shape_case(768, 12, 12, 3072, (1, 7, 129, 300)),
+            "large": shape_case(1024, 24, 16, 4096, (1, 7, 128, 129, 300, 512))})
 
 
 if __name__ == "__main__":

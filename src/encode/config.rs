@@ -1,7 +1,7 @@
-//! What a model folder says about its model: `config.json`, and for sentence encoders pooling and length limit.
+//! What a model folder says about its model: `config.json`.
 //!
-//! In: the JSON files of a [`ModelFolder`]. Out: a [`ModelConfig`] whose every number was checked, so that nothing else reads
-//! those files. A model that this engine would compute differently is refused here, by key and value.
+//! In: the file. Out: a [`ModelConfig`] whose every number was checked. A model that this engine would compute differently is
+//! refused here, by key and value.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -98,7 +98,7 @@ impl ModelConfig {
         Self::parse(&path, &read_object(&path)?)
     }
 
-    fn parse(path: &Path, object: &Map<String, Value>) -> Result<Self> {
+    pub(super) fn parse(path: &Path, object: &Map<String, Value>) -> Result<Self> {
         let keys = Keys { path, object };
         let family = family(&keys)?;
         let deberta = family == Family::Deberta;
@@ -280,212 +280,20 @@ fn id2label(keys: &Keys) -> Result<Vec<String>> {
     Ok(by_index.into_values().collect())
 }
 
-/// The classes of an NLI model.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Labels {
-    /// Names in the order of the logits.
-    pub names: Vec<String>,
-    /// Index of contradiction.
-    pub contradiction: usize,
-    /// Index of entailment.
-    pub entailment: usize,
-    /// Index of neutral, where the model has it.
-    pub neutral: Option<usize>,
-}
-
-impl Labels {
-    /// Finds the classes by name, whatever their order and case.
-    ///
-    /// # Errors
-    /// Contradiction or entailment is not there, or is there twice.
-    pub fn find(config: &ModelConfig) -> Result<Self> {
-        let names = &config.id2label;
-        let at = |wanted: &str| -> Result<Option<usize>> {
-            let mut found = (0..names.len()).filter(|&i| names[i].trim().eq_ignore_ascii_case(wanted));
-            match (found.next(), found.next()) {
-                (one, None) => Ok(one),
-                _ => Err(Error::request(format!("{}: id2label names {wanted} twice", config.path.display()))
-                    .with_hint("give each class its own name, in the order of the logits")),
-            }
-        };
-        let missing = |wanted: &str| {
-            let there = if names.is_empty() { "nothing".to_owned() } else { names.join(", ") };
-            Error::request(format!("{}: id2label names {there}, and no {wanted}", config.path.display())).with_hint(
-                "use an NLI model; where it is one, write its class names into id2label in the order of the logits, as its model card gives it, \
-                 for example {\"0\": \"contradiction\", \"1\": \"entailment\", \"2\": \"neutral\"}",
-            )
-        };
-        Ok(Self {
-            names: names.clone(),
-            contradiction: at("contradiction")?.ok_or_else(|| missing("contradiction"))?,
-            entailment: at("entailment")?.ok_or_else(|| missing("entailment"))?,
-            neutral: at("neutral")?,
-        })
-    }
-}
-
-/// How a text's vector is made of its hidden states.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pooling {
-    /// Mean over all tokens.
-    Mean,
-    /// The first token.
-    Cls,
-}
-
-/// What makes an encoder a sentence encoder.
-#[derive(Debug, Clone)]
-pub struct SentenceConfig {
-    /// Pooling.
-    pub pooling: Pooling,
-    /// The most tokens of a text, special tokens included.
-    pub max_tokens: usize,
-    /// Texts are lower-cased before they are split.
-    pub lowercase: bool,
-}
-
-impl SentenceConfig {
-    /// Reads `modules.json`, `1_Pooling/config.json` and `sentence_bert_config.json`; a plain encoder gets mean pooling.
-    ///
-    /// # Errors
-    /// A cross-encoder, or a module or pooling that is not computed here.
-    pub fn read(folder: &ModelFolder, config: &ModelConfig) -> Result<Self> {
-        let modules = folder.path().join("modules.json");
-        if !modules.is_file() && config.architecture.ends_with("ForSequenceClassification") {
-            return Err(Error::request(format!(
-                "{} is {}, a classifier and no sentence encoder",
-                config.path.display(),
-                config.architecture
-            ))
-            .with_hint("use a sentence encoder, for example sentence-transformers/all-mpnet-base-v2"));
-        }
-        check_modules(&modules)?;
-        check_prompt(&folder.path().join("config_sentence_transformers.json"))?;
-        let (limit, lowercase) = sentence_limits(folder)?;
-        let limit = match limit {
-            Some(limit) => limit,
-            None => tokenizer_limit(folder)?.unwrap_or(usize::MAX),
-        };
-        Ok(Self {
-            pooling: pooling(&folder.path().join("1_Pooling/config.json"))?,
-            max_tokens: limit.min(config.longest()),
-            lowercase,
-        })
-    }
-}
-
-/// The most tokens of a pair, special tokens included: the tokenizer's limit, within the positions there are.
-pub fn pair_limit(folder: &ModelFolder, config: &ModelConfig) -> Result<usize> {
-    Ok(tokenizer_limit(folder)?.unwrap_or(usize::MAX).min(config.longest()))
-}
-
-/// Refuses modules that are not computed here; normalisation is always done.
-fn check_modules(path: &Path) -> Result<()> {
-    if !path.is_file() {
-        return Ok(());
-    }
-    let text = std::fs::read_to_string(path).map_err(|e| Error::io("read", path, e))?;
-    let modules: Vec<Value> = serde_json::from_str(&text)
-        .map_err(|e| Error::request(format!("{} is not a JSON list", path.display())).with_source(e))?;
-    for module in &modules {
-        let kind = module.get("type").and_then(Value::as_str).unwrap_or_default();
-        let name = kind.rsplit('.').next().unwrap_or_default();
-        if !["Transformer", "Pooling", "Normalize"].contains(&name) {
-            return Err(Error::request(format!("{} asks for the module {kind:?}", path.display()))
-                .with_hint("use a sentence encoder made of Transformer, Pooling and Normalize"));
-        }
-    }
-    Ok(())
-}
-
-/// Refuses a prompt that would have to stand before every text.
-fn check_prompt(path: &Path) -> Result<()> {
-    if !path.is_file() {
-        return Ok(());
-    }
-    let object = read_object(path)?;
-    match object.get("default_prompt_name") {
-        None | Some(Value::Null) => Ok(()),
-        Some(name) => {
-            Err(Error::request(format!("{}: default_prompt_name = {name}, which is not applied here", path.display()))
-                .with_hint("use a sentence encoder without a default prompt"))
-        }
-    }
-}
-
-fn pooling(path: &Path) -> Result<Pooling> {
-    if !path.is_file() {
-        return Ok(Pooling::Mean);
-    }
-    let object = read_object(path)?;
-    let keys = Keys { path, object: &object };
-    if let Some(mode) = object.get("pooling_mode").filter(|m| !m.is_null()) {
-        return match mode.as_str() {
-            Some("mean") => Ok(Pooling::Mean),
-            Some("cls") => Ok(Pooling::Cls),
-            _ => Err(keys.wrong("pooling_mode", "mean or cls")),
-        };
-    }
-    let on: Vec<&str> = object
-        .iter()
-        .filter(|(key, value)| key.starts_with("pooling_mode_") && value.as_bool() == Some(true))
-        .map(|(key, _)| key.as_str())
-        .collect();
-    match on[..] {
-        ["pooling_mode_mean_tokens"] => Ok(Pooling::Mean),
-        ["pooling_mode_cls_token"] => Ok(Pooling::Cls),
-        _ => Err(Error::request(format!(
-            "{}: pooling {}, expected mean or cls alone",
-            path.display(),
-            if on.is_empty() { "none".to_owned() } else { on.join(" and ") }
-        ))
-        .with_hint("use a sentence encoder with mean or cls pooling")),
-    }
-}
-
-/// `max_seq_length` and `do_lower_case` of the sentence encoder, if it says so.
-fn sentence_limits(folder: &ModelFolder) -> Result<(Option<usize>, bool)> {
-    for name in ["sentence_bert_config.json", "sentence_roberta_config.json", "sentence_xlm-roberta_config.json"] {
-        let path = folder.path().join(name);
-        if !path.is_file() {
-            continue;
-        }
-        let object = read_object(&path)?;
-        let keys = Keys { path: &path, object: &object };
-        let limit = match object.get("max_seq_length") {
-            None | Some(Value::Null) => None,
-            Some(_) => Some(keys.number("max_seq_length", None)?),
-        };
-        return Ok((limit, keys.flag("do_lower_case", false)?));
-    }
-    Ok((None, false))
-}
-
-/// `model_max_length` of the tokenizer; files say "no limit" with 1e30.
-fn tokenizer_limit(folder: &ModelFolder) -> Result<Option<usize>> {
-    let path = folder.path().join("tokenizer_config.json");
-    if !path.is_file() {
-        return Ok(None);
-    }
-    let object = read_object(&path)?;
-    let limit = object.get("model_max_length").and_then(Value::as_f64).filter(|limit| (1.0..1e9).contains(limit));
-    Ok(limit.map(|limit| limit as usize))
-}
-
-fn read_object(path: &Path) -> Result<Map<String, Value>> {
+pub(super) fn read_object(path: &Path) -> Result<Map<String, Value>> {
     let text = std::fs::read_to_string(path).map_err(|e| Error::io("read", path, e))?;
     serde_json::from_str(text.trim_start_matches('\u{feff}'))
         .map_err(|e| Error::request(format!("{} is not a JSON object", path.display())).with_source(e))
 }
 
 /// The keys of one JSON file; each error names file, key and value.
-struct Keys<'a> {
-    path: &'a Path,
-    object: &'a Map<String, Value>,
+pub(super) struct Keys<'a> {
+    pub path: &'a Path,
+    pub object: &'a Map<String, Value>,
 }
 
 impl Keys<'_> {
-    fn wrong(&self, key: &str, expected: &str) -> Error {
+    pub fn wrong(&self, key: &str, expected: &str) -> Error {
         let found = self.object.get(key).map_or_else(|| "nothing".to_owned(), ToString::to_string);
         Error::request(format!("{}: {key} = {found}, expected {expected}", self.path.display()))
             .with_hint("this setting is not computed here, or the file is damaged: use another model")
@@ -495,7 +303,7 @@ impl Keys<'_> {
         self.object.get(key).filter(|value| !value.is_null())
     }
 
-    fn number(&self, key: &str, default: Option<usize>) -> Result<usize> {
+    pub fn number(&self, key: &str, default: Option<usize>) -> Result<usize> {
         match (self.value(key), default) {
             (None, Some(default)) => Ok(default),
             // 2^24: larger than any real setting, small enough that products of two do not overflow.
@@ -522,7 +330,7 @@ impl Keys<'_> {
             .ok_or_else(|| self.wrong(key, "a number from 0 to 1"))
     }
 
-    fn flag(&self, key: &str, default: bool) -> Result<bool> {
+    pub fn flag(&self, key: &str, default: bool) -> Result<bool> {
         self.value(key).map_or(Ok(default), |value| value.as_bool().ok_or_else(|| self.wrong(key, "true or false")))
     }
 
@@ -540,17 +348,18 @@ impl Keys<'_> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use serde_json::json;
 
-    fn parse(mut change: Value, base: Value) -> Result<ModelConfig> {
+    /// `base` with some keys changed.
+    pub fn parse(mut change: Value, base: Value) -> Result<ModelConfig> {
         let mut object = base.as_object().unwrap().clone();
         object.append(change.as_object_mut().unwrap());
         ModelConfig::parse(Path::new("config.json"), &object)
     }
 
-    fn bert() -> Value {
+    pub fn bert() -> Value {
         json!({"model_type": "bert", "hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 16,
             "vocab_size": 30, "max_position_embeddings": 512})
     }
@@ -602,36 +411,6 @@ mod tests {
         let mut nothing = bert();
         nothing.as_object_mut().unwrap().remove("model_type");
         assert!(parse(json!({}), nothing).unwrap_err().to_string().contains("has no model_type"));
-    }
-
-    #[test]
-    fn labels_are_found_by_name_in_any_order_and_case() {
-        let labels = |names: Value| Labels::find(&parse(json!({"id2label": names}), bert()).unwrap());
-        let found = labels(json!({"0": "Entailment", "1": "NEUTRAL", "2": "contradiction"})).unwrap();
-        assert_eq!((found.contradiction, found.entailment, found.neutral), (2, 0, Some(1)));
-        // Keys are numbers, not text: 10 comes after 9.
-        let eleven: Map<String, Value> = (0..11)
-            .map(|i| {
-                (
-                    i.to_string(),
-                    json!(["contradiction", "entailment"].get(i).unwrap_or(&"x").to_string() + &i.to_string()),
-                )
-            })
-            .collect();
-        assert!(labels(Value::Object(eleven)).is_err());
-        for (names, says) in [
-            (
-                json!({"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"}),
-                "names LABEL_0, LABEL_1, LABEL_2, and no contradiction",
-            ),
-            (json!({"0": "contradiction", "1": "not_entailment"}), "and no entailment"),
-            (json!({"0": "entailment", "1": "Entailment", "2": "contradiction"}), "names entailment twice"),
-            (json!({}), "names nothing"),
-        ] {
-            let error = labels(names).unwrap_err();
-            assert!(error.to_string().contains(says), "{error}");
-            assert!(error.hint().is_some());
-        }
     }
 
     #[test]

@@ -6,10 +6,12 @@
 use candle_core::Tensor;
 
 use super::batch::{Batch, plan};
-use super::config::{Family, Labels, ModelConfig, pair_limit};
+use super::config::{Family, ModelConfig};
 use super::device::EncodeDevice;
+use super::labels::Labels;
 use super::layer::{Rows, check_finite};
 use super::ops::{Activation, Linear, Precision};
+use super::sentence::pair_limit;
 use super::source::ModelFolder;
 use super::tokenize::Tokenizer;
 use super::weights::{Scope, Weights};

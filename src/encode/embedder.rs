@@ -4,10 +4,11 @@
 //! text's hidden states (or its first), divided by its norm; it does not depend on the other texts.
 
 use super::batch::{Batch, plan};
-use super::config::{ModelConfig, Pooling, SentenceConfig};
+use super::config::ModelConfig;
 use super::device::EncodeDevice;
 use super::layer::Rows;
 use super::ops::Precision;
+use super::sentence::{Pooling, SentenceConfig};
 use super::source::ModelFolder;
 use super::tokenize::Tokenizer;
 use super::weights::Weights;

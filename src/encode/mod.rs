@@ -6,24 +6,29 @@
 
 mod batch;
 mod bert;
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod cases;
 mod config;
 mod cross;
 mod deberta;
 mod device;
 mod early;
 mod embedder;
+mod labels;
 mod layer;
 mod mpnet;
 pub mod ops;
+mod sentence;
 mod source;
 mod tokenize;
 mod weights;
 
-pub use config::Labels;
 pub use cross::{CrossEncoder, PairScores};
 pub use device::EncodeDevice;
 pub use early::{CrossEncoderOutlook, TextLimit, check_cross_encoder};
 pub use embedder::{Embedded, Embedder};
+pub use labels::Labels;
 pub use ops::Precision;
 pub use source::{Found, ModelFolder, locate, look};
 

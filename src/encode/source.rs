@@ -379,3 +379,7 @@ fn hub_id(name: &str) -> Option<String> {
 fn command(id: &str) -> String {
     format!("hf download {id}")
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;

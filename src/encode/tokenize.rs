@@ -139,3 +139,70 @@ fn cut(tokens: &mut Encoding, limit: usize) -> bool {
     }
     long
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::super::cases;
+    use super::*;
+    use proptest::prelude::*;
+
+    fn tokenizer(limit: usize) -> Tokenizer {
+        let folder = cases::folder("bert");
+        Tokenizer::open(&folder, &ModelConfig::read(&folder).unwrap(), limit, false).unwrap()
+    }
+
+    /// The ids of a text without special tokens.
+    fn plain(text: &str) -> Vec<u32> {
+        tokenizer(100_000).texts(&[text]).unwrap()[0].ids.split_last().unwrap().1[1..].to_vec()
+    }
+
+    const CLS: u32 = 2;
+    const SEP: u32 = 3;
+
+    #[test]
+    fn only_the_premise_is_cut_while_the_hypothesis_fits() {
+        let (long, short) = ("road ".repeat(50), "the old ferry");
+        let pair = |a: &str, b: &str| tokenizer(16).pairs(&[(a, b)]).unwrap().remove(0);
+        let (premise, hypothesis) = (plain(&long), plain(short));
+        assert_eq!((premise.len(), hypothesis.len()), (50, 3));
+
+        let fits = pair("the road", short);
+        assert!(!fits.cut && !fits.hypothesis_cut);
+        assert_eq!(fits.types, [0, 0, 0, 0, 1, 1, 1, 1]);
+
+        let cut = pair(&long, short);
+        assert_eq!(cut.ids, [&[CLS], &premise[..10], &[SEP], &hypothesis[..], &[SEP]].concat());
+        assert!(cut.cut && !cut.hypothesis_cut);
+
+        let full = "road ".repeat(13);
+        let only_hypothesis = pair("the road", &full);
+        assert_eq!(only_hypothesis.ids, [&[CLS, SEP], &plain(&full)[..], &[SEP]].concat());
+        assert!(only_hypothesis.cut && !only_hypothesis.hypothesis_cut);
+
+        let both = pair("the road", &long);
+        assert_eq!(both.ids, only_hypothesis.ids);
+        assert!(both.cut && both.hypothesis_cut);
+        assert!(pair("", &long).hypothesis_cut && !pair("", &long).cut);
+    }
+
+    #[test]
+    fn texts_are_cut_at_the_limit_and_empty_ones_have_only_special_tokens() {
+        let texts = tokenizer(8).texts(&["", " \n\t", "ferry", &"road ".repeat(6), &"road ".repeat(7)]).unwrap();
+        let lengths: Vec<usize> = texts.iter().map(|t| t.ids.len()).collect();
+        assert_eq!(lengths, [2, 2, 3, 8, 8]);
+        let cut: Vec<bool> = texts.iter().map(|t| t.cut).collect();
+        assert_eq!(cut, [false, false, false, false, true]);
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_breaks_the_limits(a in any::<String>(), b in any::<String>(), limit in 5usize..40) {
+            let encoded = tokenizer(limit).pairs(&[(&a, &b)]).unwrap().remove(0);
+            let (long_a, long_b) = (plain(&a).len(), plain(&b).len());
+            prop_assert!(encoded.ids.len() <= limit && encoded.ids.len() == encoded.types.len());
+            prop_assert_eq!(encoded.hypothesis_cut, long_b > limit - 3);
+            prop_assert_eq!(encoded.cut, long_a > limit - 3 - long_b.min(limit - 3));
+        }
+    }
+}

@@ -207,3 +207,7 @@ impl<'a> Scope<'a> {
         LayerNorm::new(&gamma, &beta, eps)
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;
