@@ -2,7 +2,9 @@
 //!
 //! In: a model folder. Out: an early error, or its tokenizer with its limit.
 
-use super::config::{Labels, ModelConfig, SentenceConfig, pair_limit};
+use super::config::ModelConfig;
+use super::labels::Labels;
+use super::sentence::{SentenceConfig, pair_limit};
 use super::source::ModelFolder;
 use super::tokenize::Tokenizer;
 use super::weights::Weights;
