@@ -328,7 +328,3 @@ impl Grounding {
         })
     }
 }
-
-fn not_built(key: &str, instead: &str) -> Error {
-    Error::request(format!("{key}: this kind is not built into this version")).with_hint(format!("use {instead}"))
-}
