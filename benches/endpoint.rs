@@ -74,10 +74,14 @@ impl Server {
             reader.read_exact(&mut body)?;
             std::thread::sleep(Duration::from_millis(self.answer_ms.load(Ordering::Relaxed)));
             let n = self.answered.fetch_add(1, Ordering::Relaxed);
-            let said = format!("Thought: The record names it in its first line, under number {n}.\nAnswer: the record of number {n}");
+            let said = format!(
+                "Thought: The record names it in its first line, under number {n}.\nAnswer: the record of number {n}"
+            );
             let choices = json!([{"message": {"role": "assistant", "content": said}, "finish_reason": "stop"}]);
-            let reply = json!({"choices": choices, "usage": {"prompt_tokens": 800, "completion_tokens": 24}}).to_string();
-            let head = format!("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n", reply.len());
+            let reply =
+                json!({"choices": choices, "usage": {"prompt_tokens": 800, "completion_tokens": 24}}).to_string();
+            let head =
+                format!("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n", reply.len());
             stream.write_all(format!("{head}{reply}").as_bytes())?;
         }
     }
@@ -107,8 +111,13 @@ fn write_dataset(folder: &Path) {
     let (mut corpus, mut annotations) = (Vec::new(), String::new());
     for i in 0..PASSAGES {
         let names = [name(i), name(7 * i + 3)];
-        let sentence = format!("The harbour of {} was surveyed in the year of the long frost by the pilots of {}.", names[0], names[1]);
-        let filler = format!("Its record, number {i}, lists depths, lights, tolls and the names of those who kept them. ").repeat(6);
+        let sentence = format!(
+            "The harbour of {} was surveyed in the year of the long frost by the pilots of {}.",
+            names[0], names[1]
+        );
+        let filler =
+            format!("Its record, number {i}, lists depths, lights, tolls and the names of those who kept them. ")
+                .repeat(6);
         corpus.push(json!({"title": format!("Record {i}"), "text": format!("{sentence} {filler}")}));
         let at = format!("{i}:Record {i}\n").len();
         let entities: Vec<Value> = names.iter().map(|name| span(&sentence, name, at)).collect();
@@ -120,7 +129,8 @@ fn write_dataset(folder: &Path) {
         let name = name(3 * i + i / 9);
         let question = format!("Which record of the year {} names the harbour of {name}?", 1000 + i);
         mentions += &format!("{}\n", json!({"question": i, "entities": [span(&question, &name, 0)]}));
-        questions.push(json!({"_id": format!("q{i}"), "question": question, "answer": format!("Record {}", i % PASSAGES)}));
+        questions
+            .push(json!({"_id": format!("q{i}"), "question": question, "answer": format!("Record {}", i % PASSAGES)}));
     }
     put("dataset.toml", "name = \"records\"\n".into());
     put("records.json", Value::from(questions).to_string());
@@ -149,7 +159,13 @@ impl Bench {
     fn run(&mut self, cache: &str, sets: &[String]) -> Duration {
         self.runs += 1;
         let mut command = Command::new(env!("CARGO_BIN_EXE_livingrag"));
-        command.current_dir(self.folder.path()).args(["run", "run.toml", "--quiet", "--out", &format!("out{}", self.runs)]);
+        command.current_dir(self.folder.path()).args([
+            "run",
+            "run.toml",
+            "--quiet",
+            "--out",
+            &format!("out{}", self.runs),
+        ]);
         let own = [format!("generate.base_url={}", self.url), format!("generate.cache={cache}")];
         for set in own.iter().chain(sets) {
             command.args(["--set", set]);
@@ -192,7 +208,12 @@ fn main() {
     let asked = bench.median(|bench, i| bench.run(&format!("slow{i}.sqlite"), &limit));
     let own = ANSWER * u32::try_from(ASKED / CONCURRENCY).unwrap();
     let adds = (asked.as_secs_f64() - own.as_secs_f64()) / ASKED as f64;
-    println!("asked: {ASKED} questions in {:.2} s, of it {:.2} s the server's: the engine adds {:.3} ms a query", asked.as_secs_f64(), own.as_secs_f64(), adds * 1e3);
+    println!(
+        "asked: {ASKED} questions in {:.2} s, of it {:.2} s the server's: the engine adds {:.3} ms a query",
+        asked.as_secs_f64(),
+        own.as_secs_f64(),
+        adds * 1e3
+    );
 
     server.answer_ms.store(0, Ordering::Relaxed);
     let filled = bench.run("full.sqlite", &[]);
@@ -201,7 +222,10 @@ fn main() {
     for mode in ["only", "use"] {
         let mode_set = [format!("generate.cache_mode={mode}")];
         let wall = bench.median(|bench, _| bench.run("full.sqlite", &mode_set)).as_secs_f64();
-        println!("replayed, cache mode {mode}: {QUESTIONS} questions in {wall:.2} s, {:.0} a second", QUESTIONS as f64 / wall);
+        println!(
+            "replayed, cache mode {mode}: {QUESTIONS} questions in {wall:.2} s, {:.0} a second",
+            QUESTIONS as f64 / wall
+        );
     }
     assert_eq!(server.answered.load(Ordering::Relaxed), before, "a kept answer was asked for");
 }

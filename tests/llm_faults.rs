@@ -11,8 +11,8 @@ use std::time::Duration;
 use fault_server::{FaultServer, Play, Seen, TestClock, call, completion, error, ok};
 use livingrag::generate::{Generator, Oracle, Prompt, Request};
 use livingrag::llm::{
-    Cache, CacheMode, Call, ChatOutcome, ChatReader, Client, ClientSettings, FailureKind, LlmStatus, RetryPolicy, Secret,
-    Source, Usage,
+    Cache, CacheMode, Call, ChatOutcome, ChatReader, Client, ClientSettings, FailureKind, LlmStatus, RetryPolicy,
+    Secret, Source, Usage,
 };
 use serde_json::json;
 

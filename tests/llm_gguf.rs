@@ -30,7 +30,8 @@ fn run(sandbox: &Sandbox, model: &str, sets: &[&str]) -> (Run, String) {
     let (config, data) = (repository().join("configs/demo.toml"), repository().join("data/demo"));
     let (data, model) = (format!("dataset.path={}", data.display()), format!("generate.model={model}"));
     let mut args = vec!["run", config.to_str().unwrap(), "--out", "out"];
-    for set in [&data, &model, "generate.kind=gguf", "method=linear", "generate.cache=cache.sqlite"].iter().chain(sets) {
+    for set in [&data, &model, "generate.kind=gguf", "method=linear", "generate.cache=cache.sqlite"].iter().chain(sets)
+    {
         args.extend(["--set", *set]);
     }
     let output = sandbox.output(&args);
@@ -61,14 +62,16 @@ fn qwen2_answers_as_llama_cpp_does() {
         assert_eq!((row.llm_status, row.tokens_estimated, row.judge_raw.len()), (LlmStatus::Ok, false, 1), "{row:?}");
         let answers: Vec<&Value> = recorded
             .iter()
-            .filter(|r| r["question"] == row.query_id.as_str() && r["usage"]["prompt_tokens"] == row.prompt_tokens.unwrap())
+            .filter(|r| {
+                r["question"] == row.query_id.as_str() && r["usage"]["prompt_tokens"] == row.prompt_tokens.unwrap()
+            })
             .collect();
         // The same number of tokens: template and vocabulary are those of llama.cpp.
         assert!(!answers.is_empty(), "{}: no recorded prompt has {:?} tokens", row.query_id, row.prompt_tokens);
         compared += 1;
-        same += usize::from(answers.iter().any(|a| {
-            first_words(a["content"].as_str().unwrap(), 5) == first_words(&row.raw_response, 5)
-        }));
+        same += usize::from(
+            answers.iter().any(|a| first_words(a["content"].as_str().unwrap(), 5) == first_words(&row.raw_response, 5)),
+        );
     }
     assert!(compared == 4 && same >= 3, "{same} of {compared} begin like llama.cpp's");
     let manifest = first.manifest.as_ref().unwrap();
@@ -110,17 +113,30 @@ fn llama_is_cut_at_its_limits_and_draws_by_its_seed() {
 
     // A prompt that is too long is one row that says so, and with a budget it fits. The model holds 4,096 tokens.
     let system = "Read with care. ".repeat(1100);
-    let prompt = |system: &str| format!("system = {system:?}\nuser = \"{{passages}}{{scaffold}}{{question}}\"\npassage = \"{{text}}\\n\"\nscaffold = \"{{summary}}\"\n");
+    let prompt = |system: &str| {
+        format!(
+            "system = {system:?}\nuser = \"{{passages}}{{scaffold}}{{question}}\"\npassage = \"{{text}}\\n\"\nscaffold = \"{{summary}}\"\n"
+        )
+    };
     sandbox.write("long.toml", prompt(&system));
     let (long, log) = run(&sandbox, &model, &["generate.prompt=long.toml", "replay.limit=1", "generate.max_tokens=4"]);
     assert_eq!(long.rows[0].llm_status, LlmStatus::Error);
     assert!(log.contains("1 calls got no answer (refused 1)"), "{log}");
 }
 
-/// The first words that llama.cpp's server gave for the demo's first questions from the same file, greedily, through this program.
+/// What llama.cpp's server (xllamacpp 2026, one thread) said to the demo's first questions from the same file, greedily, asked through this
+/// program with `generate.kind = "api"` and at most 24 tokens.
 #[test]
 fn llama_answers_as_llama_cpp_does() {
-    const REFERENCE: [(&str, u32, &str); 3] = [("", 0, ""), ("", 0, ""), ("", 0, "")];
+    const REFERENCE: [(&str, u32, &str); 3] = [
+        ("demo-001", 374, "The designer of Gannet Head Light was Tobias Marchbank. He was born in 1874 and"),
+        (
+            "demo-002",
+            378,
+            "The Lamp Strike was lit first, not the Gannet Head Light. The Lamp Strike was a dispute over the pay",
+        ),
+        ("demo-003", 360, "To change the date of a Tidepass ticket, you need to use the Tidepass app. You can do"),
+    ];
     let Some(model) = model("smollm2-135m") else { return };
     let sandbox = Sandbox::new();
     let (run, _) = run(&sandbox, &model, &["generate.max_tokens=24", "replay.limit=3"]);
@@ -129,7 +145,11 @@ fn llama_answers_as_llama_cpp_does() {
         assert_eq!((row.query_id.as_str(), row.prompt_tokens), (id, Some(prompt_tokens)));
         same += usize::from(first_words(&row.raw_response, 5) == first_words(text, 5));
     }
-    assert!(same >= 2, "{same} of 3 begin like llama.cpp's: {:?}", run.rows.iter().map(|r| &r.raw_response).collect::<Vec<_>>());
+    assert!(
+        same >= 2,
+        "{same} of 3 begin like llama.cpp's: {:?}",
+        run.rows.iter().map(|r| &r.raw_response).collect::<Vec<_>>()
+    );
 }
 
 #[test]

@@ -24,7 +24,15 @@ const WORDS: &str = r#"{"version": "1.0", "truncation": null, "padding": null, "
 fn words(text: &str) -> u32 {
     let (mut n, mut last) = (0, ' ');
     for c in text.chars() {
-        let kind = |c: char| if c.is_whitespace() { 0 } else if c.is_alphanumeric() || c == '_' { 1 } else { 2 };
+        let kind = |c: char| {
+            if c.is_whitespace() {
+                0
+            } else if c.is_alphanumeric() || c == '_' {
+                1
+            } else {
+                2
+            }
+        };
         n += u32::from(kind(c) != 0 && kind(c) != kind(last));
         last = c;
     }
@@ -54,7 +62,8 @@ fn an_answer_that_comes_too_late() {
         (1, _) => Play::After(late, Box::new(ok(&answer(seen)))),
         _ => ok(&answer(seen)),
     });
-    let sets = ["method=linear", "generate.probe_tokens=0", "generate.timeout_s=1", "generate.max_tries=2", "replay.limit=24"];
+    let sets =
+        ["method=linear", "generate.probe_tokens=0", "generate.timeout_s=1", "generate.max_tries=2", "replay.limit=24"];
     let (folder, log) = lab.works("out", &[&sets[..], &["replay.timings=true"]].concat(), &[]);
     let run = rows(&folder);
     let seen = lab.server.seen();
@@ -77,7 +86,9 @@ fn prompts_cut_at_4096_tokens() {
     // A system prompt of 4,340 words beside passages of about 200: on either side of what counts as cut.
     let system = "Read with care. ".repeat(1085);
     let user = "{passages}{scaffold}Question: {question}";
-    let prompt = |system: &str| format!("system = {system:?}\nuser = {user:?}\npassage = \"{{text}}\\n\"\nscaffold = \"{{summary}}\"\n");
+    let prompt = |system: &str| {
+        format!("system = {system:?}\nuser = {user:?}\npassage = \"{{text}}\\n\"\nscaffold = \"{{summary}}\"\n")
+    };
     lab.sandbox.write("long.toml", prompt(&system)).write("short.toml", prompt("Read."));
     let sets = |prompt: &'static str| ["method=linear", "replay.limit=8", "generate.tokenizer=tokenizer.json", prompt];
     let long = [&sets("generate.prompt=long.toml")[..], &["generate.probe_tokens=6000"]].concat();
@@ -85,9 +96,13 @@ fn prompts_cut_at_4096_tokens() {
     assert!(log.contains("a prompt of 6000 tokens was cut to 4096 without a word"), "{log}");
     assert!(log.contains(" prompts were probably cut by the endpoint"), "{log}");
     let run = rows(&folder);
-    let sent: Vec<u32> = lab.server.seen().iter().filter(|s| !is_probe(s)).map(|s| {
-        messages(&serde_json::from_str(&s.body).unwrap()).iter().map(|text| words(text)).sum()
-    }).collect();
+    let sent: Vec<u32> = lab
+        .server
+        .seen()
+        .iter()
+        .filter(|s| !is_probe(s))
+        .map(|s| messages(&serde_json::from_str(&s.body).unwrap()).iter().map(|text| words(text)).sum())
+        .collect();
     for row in &run.rows {
         assert_eq!((row.prompt_tokens, row.tokens_estimated), (Some(4096), false));
     }
@@ -96,7 +111,10 @@ fn prompts_cut_at_4096_tokens() {
     assert!(cut > 0 && cut < 8, "{sent:?}");
     assert_eq!(run.rows.iter().filter(|r| r.prompt_cut).count(), cut);
     let notes = run.manifest.unwrap().notes;
-    assert!(notes.iter().any(|n| n.starts_with(&format!("{cut} of 8 prompts were probably cut by the endpoint"))), "{notes:?}");
+    assert!(
+        notes.iter().any(|n| n.starts_with(&format!("{cut} of 8 prompts were probably cut by the endpoint"))),
+        "{notes:?}"
+    );
     let (folder, log) = lab.works("short", &sets("generate.prompt=short.toml"), &[]);
     assert!(!log.contains("prompts were probably cut"), "{log}");
     assert!(rows(&folder).rows.iter().all(|r| !r.prompt_cut));
@@ -111,7 +129,10 @@ fn passages_fit_the_budget_and_tokens_are_counted_here() {
     });
     lab.sandbox.write("tokenizer.json", WORDS);
     let user = "BEGIN\n{passages}\nEND {scaffold}Question: {question}";
-    lab.sandbox.write("p.toml", format!("system = \"Read.\"\nuser = {user:?}\npassage = \"{{text}}\\n\"\nscaffold = \"{{summary}}\"\n"));
+    lab.sandbox.write(
+        "p.toml",
+        format!("system = \"Read.\"\nuser = {user:?}\npassage = \"{{text}}\\n\"\nscaffold = \"{{summary}}\"\n"),
+    );
     let common = ["method=linear", "replay.limit=12", "generate.probe_tokens=0", "generate.prompt=p.toml"];
     let (whole, _) = lab.works("out", &common, &[]);
     let whole = rows(&whole);
@@ -130,7 +151,8 @@ fn passages_fit_the_budget_and_tokens_are_counted_here() {
         assert!(row.passages_cut > 0 && row.passages_cut < 5 && row.tokens_estimated && body.is_object());
     }
     let counted: u32 = run.rows.iter().filter_map(|r| r.prompt_tokens).sum();
-    let sent: u32 = seen.iter().flat_map(|s| messages(&serde_json::from_str(&s.body).unwrap())).map(|t| words(&t)).sum();
+    let sent: u32 =
+        seen.iter().flat_map(|s| messages(&serde_json::from_str(&s.body).unwrap())).map(|t| words(&t)).sum();
     assert_eq!((counted, run.rows.len(), seen.len()), (sent, 12, 12));
     let answered: u32 = run.rows.iter().map(|r| words(&r.raw_response)).sum();
     assert_eq!(run.rows.iter().filter_map(|r| r.completion_tokens).sum::<u32>(), answered);
@@ -144,12 +166,17 @@ fn passages_fit_the_budget_and_tokens_are_counted_here() {
     // Without a tokenizer four bytes are a token; a file that is none is named before anything is asked.
     let before = lab.server.arrived();
     let (folder, _) = lab.works("out", &[&common[..], &budget[..1]].concat(), &[]);
-    assert!(rows(&folder).manifest.unwrap().notes.contains(&"passage budget: 120 tokens, at four bytes a token".to_owned()));
+    assert!(
+        rows(&folder).manifest.unwrap().notes.contains(&"passage budget: 120 tokens, at four bytes a token".to_owned())
+    );
     for seen in &lab.server.seen()[before..] {
         let user = field(seen, "/messages/1/content");
         assert!(user.split("BEGIN\n").nth(1).unwrap().split("\nEND").next().unwrap().trim().len() <= 4 * 120 + 5);
     }
     let before = lab.server.arrived();
     let (code, log) = lab.fails("out", &[&common[..], &["generate.tokenizer=p.toml"]].concat(), &[]);
-    assert!(code == 2 && log.contains("generate.tokenizer: p.toml is no tokenizer") && lab.server.arrived() == before, "{log}");
+    assert!(
+        code == 2 && log.contains("generate.tokenizer: p.toml is no tokenizer") && lab.server.arrived() == before,
+        "{log}"
+    );
 }

@@ -56,7 +56,9 @@ fn a_recording_replays_a_run_without_an_endpoint() {
         assert!(run.rows.iter().all(|r| r.judge_raw.len() == 2 && r.judge_agreement == Some(0.5)));
         let rows: Vec<_> = run.rows.into_iter().map(same).collect();
         assert!(rows == asked.into_iter().map(same).collect::<Vec<_>>(), "{method}: the rows differ");
-        assert!(rows.iter().any(|r| r.judge == Judgement::Correct) && rows.iter().any(|r| r.judge == Judgement::Incorrect));
+        assert!(
+            rows.iter().any(|r| r.judge == Judgement::Correct) && rows.iter().any(|r| r.judge == Judgement::Incorrect)
+        );
         let manifest = run.manifest.unwrap();
         assert_eq!((manifest.generator.name.as_str(), manifest.generator.simulated), ("recorded", false));
         assert!(manifest.generator.model.contains("test-model"), "{}", manifest.generator.model);
@@ -71,7 +73,12 @@ fn a_recording_replays_a_run_without_an_endpoint() {
     let log = lab.works("replayed", &[&METHODS[..1], &RECORDED, &moved].concat(), &["--resume"]).1;
     assert!(log.contains("finished already"), "{log}");
     // Recorded answers may be judged by somebody else.
-    let judged = ["judge.kind=api", "judge.model=other", &format!("judge.base_url={}", lab.server.base_url()), "judge.repeats=1"];
+    let judged = [
+        "judge.kind=api",
+        "judge.model=other",
+        &format!("judge.base_url={}", lab.server.base_url()),
+        "judge.repeats=1",
+    ];
     let (folder, log) = lab.works("judged", &[&METHODS[..1], &RECORDED, &moved, &judged].concat(), &[]);
     assert!(log.contains("quote: ") && lab.server.arrived() > before, "{log}");
     assert_eq!(rows(&folder).manifest.unwrap().judge.unwrap().model, "other");
@@ -95,7 +102,10 @@ fn what_was_not_recorded_is_named() {
         assert!(less.lines().count() < text.lines().count(), "{role}");
         lab.sandbox.write("answers.jsonl", less);
         let (code, log) = lab.fails(role, &[&METHODS[..1], &RECORDED].concat(), &[]);
-        assert!(code == 1 && log.contains(&format!("answers.jsonl has no answer for the question {question:?}")), "{log}");
+        assert!(
+            code == 1 && log.contains(&format!("answers.jsonl has no answer for the question {question:?}")),
+            "{log}"
+        );
     }
     // Pitfall 31: another completion limit is another request.
     lab.sandbox.write("answers.jsonl", &text);

@@ -18,7 +18,9 @@ use crate::{Error, Result, report};
 /// Answers and judgements were recorded from a small chat model and are replayed; nothing is asked. With --simulated a reader that looks at
 /// the gold data takes its place, so that those numbers show that the machinery works and measure no model.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  livingrag demo --out results/demo\n  livingrag demo --simulated --out results/demo-simulated")]
+#[command(
+    after_help = "Examples:\n  livingrag demo --out results/demo\n  livingrag demo --simulated --out results/demo-simulated"
+)]
 pub struct DemoArgs {
     /// Where results go
     #[arg(long, value_name = "DIR", default_value = "results/demo")]

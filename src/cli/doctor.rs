@@ -74,7 +74,8 @@ fn features() -> String {
 
 /// What may answer.
 fn readers() -> String {
-    let all = [("api", cfg!(feature = "llm")), ("gguf", cfg!(feature = "gguf")), ("simulated", true), ("recorded", true)];
+    let all =
+        [("api", cfg!(feature = "llm")), ("gguf", cfg!(feature = "gguf")), ("simulated", true), ("recorded", true)];
     all.iter().filter(|(_, on)| *on).map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
 }
 

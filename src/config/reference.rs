@@ -92,9 +92,12 @@ Paths are relative to the working directory.
 
 These keys never change a row, or what they name does so in their place, and take no part in the run id: `backend.threads`,
 `dataset.path` (the dataset's name and fingerprint do), `gates.grounding.cache`, `gates.grounding.model` and
-`gates.grounding.precision` (the model's fingerprint and its precision do), `generate.api_key_env`, `generate.cache`, `generate.cache_mode`, `generate.concurrency`,
-`generate.max_calls`, `generate.max_tries`, `generate.max_usd`, `generate.prices` (the prices do), `generate.probe_tokens`,
-`generate.retry_budget`, `generate.timeout_s`, `index.encoder` (the index's fingerprint does), `index.path`, `index.vectors`, `judge.api_key_env`, `replay.block`, `replay.timings`.
+`gates.grounding.precision` (the model's fingerprint and its precision do), `generate.api_key_env`, `generate.cache`,
+`generate.cache_mode`, `generate.concurrency`, `generate.max_calls`, `generate.max_tries`, `generate.max_usd`, `generate.prices`
+(the prices do), `generate.probe_tokens`, `generate.prompt` (its text does), `generate.retry_budget`, `generate.timeout_s`,
+`generate.tokenizer` (its contents do), `index.encoder` (the index's fingerprint does), `index.path`, `index.vectors`,
+`judge.api_key_env`, `judge.prompt` (its text does), `replay.block`, `replay.timings`. Where a recording or a model file answers or judges, its
+contents stand for `generate.model` and `judge.model`.
 ";
 
 #[cfg(test)]

@@ -84,8 +84,10 @@ impl RunConfig {
         for (asked, section, kind, empty) in files {
             if asked && empty {
                 let what = if kind == "recorded" { "the file with the recording" } else { "the model file" };
-                return Err(Error::request(format!("{section}.kind = \"{kind}\" needs {section}.model, which is empty"))
-                    .with_hint(format!("set {section}.model to {what}")));
+                return Err(Error::request(format!(
+                    "{section}.kind = \"{kind}\" needs {section}.model, which is empty"
+                ))
+                .with_hint(format!("set {section}.model to {what}")));
             }
         }
         self.validate_endpoints()
@@ -263,7 +265,10 @@ mod tests {
             api(c);
             c.generate.usd_per_million_prompt = 1.0;
         });
-        assert!(found.contains("generate.usd_per_million_prompt = 1 is for generate.kind = \"simulated\" alone"), "{found}");
+        assert!(
+            found.contains("generate.usd_per_million_prompt = 1 is for generate.kind = \"simulated\" alone"),
+            "{found}"
+        );
         let mut config = RunConfig::default();
         api(&mut config);
         config.judge.kind = JudgeKind::Api;

@@ -76,8 +76,11 @@ mod tests {
     use crate::ids::PassageId;
 
     fn fit(tokens: u32, texts: &[&str]) -> (Vec<String>, u32) {
-        let passages =
-            texts.iter().enumerate().map(|(i, t)| PromptPassage { id: PassageId::from(i), text: (*t).into() }).collect();
+        let passages = texts
+            .iter()
+            .enumerate()
+            .map(|(i, t)| PromptPassage { id: PassageId::from(i), text: (*t).into() })
+            .collect();
         let (kept, cut) = PassageBudget { tokens, cutter: Arc::new(FourBytes) }.fit(passages);
         (kept.into_iter().map(|p| p.text).collect(), cut)
     }

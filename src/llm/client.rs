@@ -455,4 +455,3 @@ fn prepare(calls: &[Call]) -> Result<(Vec<Prepared<'_>>, BTreeMap<CacheKey, usiz
     }
     Ok((prepared, first))
 }
-

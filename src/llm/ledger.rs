@@ -65,15 +65,7 @@ impl Ledger {
     }
 
     fn counts(&self) -> [u64; 7] {
-        [
-            self.sent,
-            self.cached,
-            self.shared,
-            self.paused_ms,
-            self.slowed,
-            self.prompts_maybe_cut,
-            self.without_usage,
-        ]
+        [self.sent, self.cached, self.shared, self.paused_ms, self.slowed, self.prompts_maybe_cut, self.without_usage]
     }
 
     fn counts_mut(&mut self) -> [&mut u64; 7] {

@@ -60,12 +60,7 @@ pub struct ChatReader {
 impl ChatReader {
     /// A reader called `name` that sends each prompt with the settings of `template`, whose messages are not used. Tokens that nobody
     /// reports are counted with `counter`, or estimated without one.
-    pub fn new(
-        name: &'static str,
-        source: Source,
-        template: ChatRequest,
-        counter: Option<Arc<TokenCounter>>,
-    ) -> Self {
+    pub fn new(name: &'static str, source: Source, template: ChatRequest, counter: Option<Arc<TokenCounter>>) -> Self {
         Self { name, source, template, counter }
     }
 

@@ -368,7 +368,8 @@ mod tests {
 
     #[test]
     fn what_was_recorded_is_found_by_its_request_alone() {
-        let recording = open(&text(&[("m", "Who?", "Ann"), ("judge", "Is it?", "correct"), ("m", "Who?", "Ann")])).unwrap();
+        let recording =
+            open(&text(&[("m", "Who?", "Ann"), ("judge", "Is it?", "correct"), ("m", "Who?", "Ann")])).unwrap();
         assert_eq!((recording.len(), recording.is_empty(), recording.torn_tail()), (2, false, false));
         assert_eq!(recording.model_names(), "m, judge");
         let outcomes = recording.complete(&[asked("Is it?"), asked("Who?")], None).unwrap();
@@ -458,7 +459,9 @@ mod tests {
         let path = folder.path().join("r.jsonl");
         assert_eq!(record(&cache, &path, Some("m")).unwrap(), 1);
         assert_eq!(record(&cache, &path, None).unwrap_err().exit_code(), 2);
-        assert!(record(&cache, &folder.path().join("x"), Some("q")).unwrap_err().to_string().contains("no answer of q"));
+        assert!(
+            record(&cache, &folder.path().join("x"), Some("q")).unwrap_err().to_string().contains("no answer of q")
+        );
         assert!(!folder.path().join("x").exists());
         let outcome = Recording::open(&path).unwrap().complete(&[asked("Who?")], None).unwrap().remove(0);
         assert_eq!((outcome.text.as_str(), outcome.reasoning.as_deref()), ("Ann", Some("hm")));

@@ -255,7 +255,10 @@ fn budget(config: &RunConfig, counter: Option<&Arc<TokenCounter>>) -> (Option<Pa
     let (cutter, how): (Arc<dyn CutTokens>, String) = match counter {
         Some(counter) => {
             let fingerprint = counter.fingerprint();
-            (Arc::clone(counter) as _, format!("counted by the tokenizer {}", fingerprint.get(..12).unwrap_or(fingerprint)))
+            (
+                Arc::clone(counter) as _,
+                format!("counted by the tokenizer {}", fingerprint.get(..12).unwrap_or(fingerprint)),
+            )
         }
         None => (Arc::new(FourBytes), "at four bytes a token".to_owned()),
     };
@@ -327,8 +330,4 @@ impl Grounding {
             }
         })
     }
-}
-
-fn not_built(key: &str, instead: &str) -> Error {
-    Error::request(format!("{key}: this kind is not built into this version")).with_hint(format!("use {instead}"))
 }

@@ -66,10 +66,12 @@ struct StatsArgs {
 
 /// Writes every kept answer to a Parquet file or to a recording that runs replay, or every scored pair to a copy of its cache
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  livingrag cache export answers.parquet\n  livingrag cache export --recorded answers.jsonl\n  \
+#[command(
+    after_help = "Examples:\n  livingrag cache export answers.parquet\n  livingrag cache export --recorded answers.jsonl\n  \
                         livingrag cache export pairs.sqlite --cache results/nli-cache.sqlite\n\n\
                         A run replays a recording with generate.kind=recorded and generate.model=answers.jsonl, \
-                        judgements with judge.kind=recorded.")]
+                        judgements with judge.kind=recorded."
+)]
 struct ExportArgs {
     /// The file to write; it must not be there
     #[arg(value_name = "FILE")]

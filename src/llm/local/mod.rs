@@ -77,23 +77,30 @@ impl LocalModel {
         let content = Content::read(&mut reader).map_err(failed)?;
         let family = text(&content, "general.architecture").unwrap_or_default();
         if !matches!(family.as_str(), "llama" | "qwen2") {
-            return Err(unreadable(path, &format!("its architecture is {family:?}, known are \"llama\" and \"qwen2\"")));
+            return Err(unreadable(
+                path,
+                &format!("its architecture is {family:?}, known are \"llama\" and \"qwen2\""),
+            ));
         }
         let template = Template::of(&text(&content, "tokenizer.chat_template").unwrap_or_default())
             .map_err(|what| unreadable(path, &what))?;
         let vocabulary = Vocabulary::of(&content, tokenizer, template).map_err(|what| {
-            unreadable(path, &what).with_hint("name the model's tokenizer.json in generate.tokenizer, or serve the model and use kind = \"api\"")
+            unreadable(path, &what).with_hint(
+                "name the model's tokenizer.json in generate.tokenizer, or serve the model and use kind = \"api\"",
+            )
         })?;
         let stem = || path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let name = text(&content, "general.name").filter(|name| !name.is_empty()).unwrap_or_else(stem);
         let written = number(&content, &format!("{family}.context_length")).unwrap_or(2048);
         let (context, weights) = match family.as_str() {
             "llama" => {
-                let weights = quantized_llama::ModelWeights::from_gguf(content, &mut reader, &Device::Cpu).map_err(failed)?;
+                let weights =
+                    quantized_llama::ModelWeights::from_gguf(content, &mut reader, &Device::Cpu).map_err(failed)?;
                 (written.min(quantized_llama::MAX_SEQ_LEN), Weights::Llama(Box::new(weights)))
             }
             _ => {
-                let weights = quantized_qwen2::ModelWeights::from_gguf(content, &mut reader, &Device::Cpu).map_err(failed)?;
+                let weights =
+                    quantized_qwen2::ModelWeights::from_gguf(content, &mut reader, &Device::Cpu).map_err(failed)?;
                 (written, Weights::Qwen2(Box::new(weights)))
             }
         };
@@ -141,7 +148,9 @@ impl LocalModel {
         }
         let count = |field: &str| value[field].as_u64();
         Ok(Asked {
-            max_tokens: usize::try_from(count("max_tokens").unwrap_or(0)).unwrap_or(usize::MAX).min(self.context - tokens.len()),
+            max_tokens: usize::try_from(count("max_tokens").unwrap_or(0))
+                .unwrap_or(usize::MAX)
+                .min(self.context - tokens.len()),
             tokens,
             temperature: value["temperature"].as_f64().unwrap_or(0.0),
             seed: count("seed").unwrap_or(0),

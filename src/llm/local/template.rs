@@ -59,7 +59,12 @@ impl Template {
         match self {
             Self::ChatMl => {
                 for (role, said) in messages {
-                    pieces.extend([special("<|im_start|>"), text(format!("{role}\n{said}")), special("<|im_end|>"), text("\n".into())]);
+                    pieces.extend([
+                        special("<|im_start|>"),
+                        text(format!("{role}\n{said}")),
+                        special("<|im_end|>"),
+                        text("\n".into()),
+                    ]);
                 }
                 pieces.extend([special("<|im_start|>"), text("assistant\n".into())]);
             }

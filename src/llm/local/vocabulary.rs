@@ -53,7 +53,9 @@ impl Vocabulary {
         let mut tokens = Vec::new();
         for piece in pieces {
             match piece {
-                Piece::Special(token) => tokens.extend(self.specials.iter().filter(|(t, _)| t == token).map(|(_, id)| *id)),
+                Piece::Special(token) => {
+                    tokens.extend(self.specials.iter().filter(|(t, _)| t == token).map(|(_, id)| *id))
+                }
                 Piece::Text(text) => {
                     let encoding = self.tokenizer.encode(text.as_str(), false).map_err(|e| e.to_string())?;
                     tokens.extend_from_slice(encoding.get_ids());
