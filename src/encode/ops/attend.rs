@@ -316,9 +316,14 @@ impl Head<'_> {
                 while c < keys {
                     let e = (j + c) as isize - (first + i) as isize;
                     let mut lines = [products.cast_const(); 2 * LANES - 1];
+                    let reach = LANES as isize - 1;
+                    let contiguous = e - reach >= -self.index.near && e + reach <= self.index.near;
+                    let last = self.index.at(e + reach) as isize;
                     for r in 0..2 * LANES - 1 {
-                        let entry = self.index.at(e + (LANES - 1) as isize - r as isize).clamp(lowest, highest);
-                        lines[r] = products.wrapping_add((entry - lowest) * COLUMNS + c).cast_const();
+                        let (back, e) = (r as isize, e + reach - r as isize);
+                        let entry = if contiguous { last - back } else { self.index.at(e) as isize };
+                        let entry = entry.clamp(lowest as isize, highest as isize) as usize - lowest;
+                        lines[r] = products.wrapping_add(entry * COLUMNS + c).cast_const();
                     }
                     // SAFETY: the entries are within the range; rows of the block and whole lines of them are written.
                     unsafe {
@@ -343,6 +348,7 @@ impl Head<'_> {
     unsafe fn tile<V: Lanes, const PAIRS: bool>(&self, places: &Places, n: usize, first: usize, i: usize, m: usize) {
         // SAFETY: the caller's; every place is as large as what is put there.
         unsafe {
+            self.fetch_next::<V>(i, m);
             let (sums, keys) = (self.room.add(places.sums), self.room.add(places.keys));
             let scores = self.room.add(places.scores + (i - first) * places.stride);
             let a = self.room.add(places.q + i * n).cast_const();
@@ -416,6 +422,27 @@ impl Head<'_> {
                     out.store_part(self.out.add((i + r) * self.out_stride + c), columns);
                     c += LANES;
                 }
+            }
+        }
+    }
+
+    /// Fetches what comes soon: the rows of the output, and the next head's part of q, k and v, which lies beside this one's.
+    ///
+    /// # Safety
+    /// As of [`Lanes`].
+    #[inline(always)]
+    unsafe fn fetch_next<V: Lanes>(&self, i: usize, m: usize) {
+        for t in i..i + m {
+            let mut c = 0;
+            while c < self.dim {
+                // SAFETY: hints read nothing.
+                unsafe {
+                    V::fetch::<true>(self.out.wrapping_add(t * self.out_stride + c));
+                    for part in [self.q, self.k, self.v] {
+                        V::fetch::<false>(part.wrapping_add(t * self.stride + self.dim + c));
+                    }
+                }
+                c += LANES;
             }
         }
     }
