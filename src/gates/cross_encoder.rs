@@ -5,17 +5,18 @@
 use super::grounding::PairScore;
 use super::nli::{Identity, Judged, NliModel, PairModel};
 use super::pair_cache::PairCache;
-use crate::Result;
 use crate::config::{BackendKind, GroundingConfig, PrecisionKind};
 use crate::encode::{CrossEncoder, EncodeDevice, Precision, check_cross_encoder, locate};
+use crate::error::ErrorKind;
+use crate::{Error, Result};
 
 /// Finds and checks a model; returns it with the memory its weights take, bytes.
 ///
 /// # Errors
 /// A model that is nowhere or is no NLI model, a device that cannot be had, a cache that cannot be written.
 pub(super) fn open(config: &GroundingConfig, device: BackendKind) -> Result<(NliModel, u64)> {
-    let folder = locate(&config.model)?;
-    let outlook = check_cross_encoder(&folder)?;
+    let folder = locate(&config.model).map_err(|e| of_key(&config.model, &e))?;
+    let outlook = check_cross_encoder(&folder).map_err(|e| of_key(&config.model, &e))?;
     let device = EncodeDevice::open(device)?;
     let precision = match config.precision {
         PrecisionKind::F32 => Precision::F32,
@@ -36,6 +37,17 @@ pub(super) fn open(config: &GroundingConfig, device: BackendKind) -> Result<(Nli
     };
     let open = move || -> Result<Box<dyn PairModel>> { Ok(Box::new(CrossEncoder::load(&folder, &device, precision)?)) };
     Ok((NliModel::new(identity, cache, open)?, bytes))
+}
+
+/// The error with the key it is about.
+fn of_key(model: &str, error: &Error) -> Error {
+    let text = format!("gates.grounding.model = {model:?}: {}", error.sentence());
+    let new = match error.kind() {
+        ErrorKind::Request => Error::request(text),
+        ErrorKind::Work => Error::work(text),
+    };
+    let cure = error.hint().map(|hint| format!("{hint}; ")).unwrap_or_default();
+    new.with_hint(format!("{cure}gates.grounding.kind = \"lexical\" needs no model"))
 }
 
 impl PairModel for CrossEncoder {

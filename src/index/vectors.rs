@@ -206,9 +206,9 @@ struct Computing<'a> {
 }
 
 impl<'a> Computing<'a> {
-    fn new(found: Box<dyn FoundEncoder>, name: &str, root: &Path, files: &'a Files<'a>) -> Result<Self> {
+    fn new(found: Box<dyn FoundEncoder>, root: &Path, files: &'a Files<'a>) -> Result<Self> {
         let measure = found.measure()?;
-        let kept = KeptVectors::new(root, name, found.fingerprint(), measure.max_tokens());
+        let kept = KeptVectors::new(root, found.name(), found.fingerprint(), measure.max_tokens());
         Ok(Self { found, measure, kept, open: None, files })
     }
 
@@ -366,7 +366,6 @@ fn encoder_needed<'a>(
     let name = supply.name(of_files, files.folder)?;
     let templates_missing = files.missing("templates", templates).len();
     let wanted = !lacking.is_empty() || templates_missing > 0 && (supply.templates || supply.is_explicit());
-    let of_index = of_files.unwrap_or(&name).to_owned();
     if wanted {
         let found = supply.encoders.find(&name).map_err(|error| {
             let lack = match lacking.first() {
@@ -382,12 +381,12 @@ fn encoder_needed<'a>(
             };
             Error::request(format!("{lack}; they would be made by {name:?}, but {}", error.sentence())).with_hint(hint)
         })?;
-        return Computing::new(found, &of_index, supply.kept, files).map(Some);
+        return Computing::new(found, supply.kept, files).map(Some);
     }
     if templates_missing > 0 && files.tables.contains_key("templates") {
         // Most are there: the others are made where the encoder is at hand, and nothing is fetched for them.
         if let Some(found) = supply.encoders.on_machine(&name) {
-            return Computing::new(found, &of_index, supply.kept, files).map(Some);
+            return Computing::new(found, supply.kept, files).map(Some);
         }
         notes.push(Note {
             code: "missing_templates",

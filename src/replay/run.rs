@@ -322,7 +322,7 @@ impl Run {
     fn all_counters(&self) -> BTreeMap<String, u64> {
         let of_client = self.parts.endpoint.iter().flat_map(|e| e.client().ledger().counters());
         let gated = self.plan.config.method.is_gated();
-        let of_scorer = gated.then(|| self.parts.grounding.counters()).unwrap_or_default();
+        let of_scorer = if gated { self.parts.grounding.counters() } else { BTreeMap::new() };
         self.counters.clone().into_iter().chain(of_client).chain(of_scorer).collect()
     }
 

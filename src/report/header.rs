@@ -65,13 +65,19 @@ fn simulated(runs: &[&Run]) -> Option<String> {
 }
 
 fn grounding(runs: &[&Run]) -> Vec<String> {
-    let kinds = by_value(runs, |m| m.grounding.as_ref().map(|g| g.name.clone()));
-    let meaning = |kind: &str| match kind {
-        "bernoulli" => " is a seeded coin, not a measurement: GS passes at a set rate whatever the answer says",
-        "lexical" => " is token and number containment: no model read the evidence and nothing was entailed",
-        _ => " scored the claims",
+    let kinds = by_value(runs, |m| m.grounding.as_ref().map(|g| (g.name.clone(), g.model.clone())));
+    let meaning = |kind: &str, model: &str| match kind {
+        "bernoulli" => {
+            " is a seeded coin, not a measurement: GS passes at a set rate whatever the answer says".to_owned()
+        }
+        "lexical" => " is token and number containment: no model read the evidence and nothing was entailed".to_owned(),
+        _ if model.is_empty() => " scored the claims".to_owned(),
+        _ => format!(" scored the claims by the model {model}"),
     };
-    kinds.into_iter().map(|(kind, of)| format!("Grounding `{kind}`{} ({}).", meaning(&kind), methods(&of))).collect()
+    let said = |((kind, model), of): ((String, String), Vec<&Manifest>)| {
+        format!("Grounding `{kind}`{} ({}).", meaning(&kind, &model), methods(&of))
+    };
+    kinds.into_iter().map(said).collect()
 }
 
 fn propagation(runs: &[&Run]) -> Vec<String> {
@@ -136,8 +142,8 @@ fn manifests<'r>(runs: &[&'r Run]) -> impl Iterator<Item = &'r Manifest> {
 }
 
 /// The manifests by a value of theirs, sorted by it; those without it are left out.
-fn by_value<'r>(runs: &[&'r Run], value: impl Fn(&Manifest) -> Option<String>) -> BTreeMap<String, Vec<&'r Manifest>> {
-    let mut out: BTreeMap<String, Vec<&Manifest>> = BTreeMap::new();
+fn by_value<'r, K: Ord>(runs: &[&'r Run], value: impl Fn(&Manifest) -> Option<K>) -> BTreeMap<K, Vec<&'r Manifest>> {
+    let mut out: BTreeMap<K, Vec<&Manifest>> = BTreeMap::new();
     for manifest in manifests(runs) {
         if let Some(value) = value(manifest) {
             out.entry(value).or_default().push(manifest);

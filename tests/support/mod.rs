@@ -60,9 +60,11 @@ impl Sandbox {
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_livingrag"));
         command.args(args).current_dir(self.path()).stdin(Stdio::null());
-        for variable in ["COLUMNS", "LIVINGRAG_API_KEY", "RUST_BACKTRACE"] {
+        for variable in ["COLUMNS", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "LIVINGRAG_API_KEY", "RUST_BACKTRACE"] {
             command.env_remove(variable);
         }
+        // No test may fetch a model, or find one that this machine happens to have.
+        command.env("HF_HUB_OFFLINE", "1").env("HF_HOME", self.path().join("hf"));
         command
     }
 
