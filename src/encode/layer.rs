@@ -63,7 +63,7 @@ impl Layer {
         only: Option<&Tensor>,
     ) -> Result<Tensor> {
         let qkv = self.qkv.forward(x, Activation::None)?;
-        let context = ops::attention(&qkv, &batch.segments, heads, bias)?;
+        let context = ops::attention_in(&qkv, &batch.segments, heads, bias, self.qkv.precision())?;
         let pick = |t: &Tensor| match only {
             Some(rows) => t.index_select(rows, 0).map_err(tensor_failed),
             None => Ok(t.clone()),

@@ -169,7 +169,7 @@ impl Multiply {
             // SAFETY: the caller's.
             unsafe {
                 let b = self.b.add(line / 2 * self.n * COLUMNS + line % 2 * LANES);
-                if V::VECTORS == 2 && line % 2 == 0 && line + 1 < self.lines.end {
+                if V::VECTORS == 2 && line.is_multiple_of(2) && line + 1 < self.lines.end {
                     let acc = tile::<V, PAIRS, M, 2>(self.n, self.a, b, ahead);
                     for r in 0..M {
                         acc[r][0].store(to.add(r * self.stride));

@@ -17,6 +17,7 @@ use crate::Result;
 pub struct Linear {
     inputs: usize,
     outputs: usize,
+    precision: Precision,
     weights: Weights,
 }
 
@@ -79,7 +80,7 @@ impl Linear {
             let transposed = weight.to_dtype(dtype).and_then(|w| w.t()?.contiguous()).map_err(fail())?;
             Weights::Device { transposed, bias: bias.to_dtype(DType::F32).map_err(fail())? }
         };
-        Ok(Self { inputs, outputs, weights })
+        Ok(Self { inputs, outputs, precision, weights })
     }
 
     /// Numbers a row takes.
@@ -90,6 +91,11 @@ impl Linear {
     /// Numbers a row gives.
     pub fn outputs(&self) -> usize {
         self.outputs
+    }
+
+    /// Precision of the products.
+    pub fn precision(&self) -> Precision {
+        self.precision
     }
 
     /// act(x·Wᵀ + b) for rows x `[T, in]`: `[T, out]`.

@@ -151,20 +151,71 @@ struct Finish {
 }
 
 impl Finish {
+    /// Loops over the tile have constant bounds and no branches within, so that it stays in registers.
+    ///
     /// # Safety
     /// As of [`Lanes`]; `y` holds the tile's rows, `bias` whole lines.
     #[inline(always)]
-    unsafe fn put<V: Lanes, const M: usize, const N: usize>(self, acc: Tile<V, M, N>) {
+    unsafe fn put<V: Lanes, const M: usize, const N: usize>(self, mut acc: Tile<V, M, N>) {
+        if self.columns < N * LANES {
+            // SAFETY: the caller's.
+            unsafe { return self.put_part::<V, M, N>(acc) };
+        }
+        // SAFETY: the caller's; all columns are there.
+        unsafe {
+            if self.add {
+                for r in 0..M {
+                    for v in 0..N {
+                        acc[r][v] = V::load(self.y.add(r * self.stride + v * LANES)).add(acc[r][v]);
+                    }
+                }
+            }
+            if self.last {
+                for v in 0..N {
+                    let bias = V::load(self.bias.add(v * LANES));
+                    for r in 0..M {
+                        acc[r][v] = acc[r][v].add(bias);
+                    }
+                }
+            }
+            for r in 0..M {
+                for v in 0..N {
+                    acc[r][v].store(self.y.add(r * self.stride + v * LANES));
+                }
+            }
+            if self.last && self.act == Activation::Gelu {
+                for r in 0..M {
+                    for v in 0..N {
+                        let y = self.y.add(r * self.stride + v * LANES);
+                        gelu(V::load(y)).store(y);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The same where columns are missing.
+    ///
+    /// # Safety
+    /// As of [`Finish::put`].
+    #[inline(always)]
+    unsafe fn put_part<V: Lanes, const M: usize, const N: usize>(self, acc: Tile<V, M, N>) {
+        let mut sums = [[0f32; COLUMNS]; M];
+        for r in 0..M {
+            for v in 0..N {
+                // SAFETY: the caller's; a row has room for N lines.
+                unsafe { acc[r][v].store(sums[r].as_mut_ptr().add(v * LANES)) };
+            }
+        }
         for r in 0..M {
             for v in 0..N {
                 let left = self.columns.saturating_sub(v * LANES).min(LANES);
                 // SAFETY: the caller's; `left` numbers are read and written.
                 unsafe {
-                    let y = self.y.add(r * self.stride + v * LANES);
-                    let mut sum = acc[r][v];
+                    let y = self.y.wrapping_add(r * self.stride + v * LANES);
+                    let mut sum = V::load(sums[r].as_ptr().add(v * LANES));
                     if self.add {
-                        let before = if left == LANES { V::load(y) } else { V::load_part(y, left) };
-                        sum = before.add(sum);
+                        sum = V::load_part(y, left).add(sum);
                     }
                     if self.last {
                         sum = sum.add(V::load(self.bias.add(v * LANES)));
@@ -172,7 +223,7 @@ impl Finish {
                             sum = gelu(sum);
                         }
                     }
-                    if left == LANES { sum.store(y) } else { sum.store_part(y, left) }
+                    sum.store_part(y, left);
                 }
             }
         }
