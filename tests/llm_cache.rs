@@ -159,6 +159,7 @@ fn ten_thousand_cached_answers() {
             elapsed_us: 1,
             tries: 1,
             created: 0,
+            settings: "{}".into(),
         })
         .collect();
     assert_eq!(cache.add_all(&entries).unwrap(), 10_000);
