@@ -44,10 +44,15 @@ fn recorded_answers_replay_offline_as_the_readme_says() {
     assert!(promised.len() > 8, "{promised:?}");
     for line in promised {
         let line = line.replace("results/demo/", "out/");
-        assert!(said.lines().any(|l| l.starts_with(line.trim_end())), "README.md promises {line:?}, the demo printed\n{said}");
+        assert!(
+            said.lines().any(|l| l.starts_with(line.trim_end())),
+            "README.md promises {line:?}, the demo printed\n{said}"
+        );
     }
     let report = std::fs::read_to_string(sandbox.path().join("out/report/report.md")).unwrap();
-    for text in ["recorded, not asked: ", "qwen2.5-coder-0.5b-instruct", "The recorded model is small", "\"max_tokens\":256"] {
+    for text in
+        ["recorded, not asked: ", "qwen2.5-coder-0.5b-instruct", "The recorded model is small", "\"max_tokens\":256"]
+    {
         assert!(report.contains(text), "the report does not say {text:?}");
     }
     let runs = runs(&sandbox);
