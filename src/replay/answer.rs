@@ -220,7 +220,8 @@ pub fn answer(session: &Session, runs: &[Run], steps: Vec<Step>) -> (Vec<Answere
                     work.requests.done += 1;
                     work.usd += usd;
                 });
-                replies.insert(keys[i], session.shared.replies.put(steps[i].question, keys[i], Reply::new(response, cut)));
+                replies
+                    .insert(keys[i], session.shared.replies.put(steps[i].question, keys[i], Reply::new(response, cut)));
             }
         };
         match asked {

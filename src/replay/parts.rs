@@ -255,7 +255,10 @@ fn budget(config: &RunConfig, counter: Option<&Arc<TokenCounter>>) -> (Option<Pa
     let (cutter, how): (Arc<dyn CutTokens>, String) = match counter {
         Some(counter) => {
             let fingerprint = counter.fingerprint();
-            (Arc::clone(counter) as _, format!("counted by the tokenizer {}", fingerprint.get(..12).unwrap_or(fingerprint)))
+            (
+                Arc::clone(counter) as _,
+                format!("counted by the tokenizer {}", fingerprint.get(..12).unwrap_or(fingerprint)),
+            )
         }
         None => (Arc::new(FourBytes), "at four bytes a token".to_owned()),
     };

@@ -85,7 +85,15 @@ pub fn rescore(folder: &Path, config: &RunConfig, out: &Path) -> Result<Rescored
             .with_hint("choose another --out folder, or remove it"));
     }
 
-    let mut done = Rescored { folder: target.clone(), rows: run.rows.len(), predictions: 0, scores: 0, judgements: 0, reread: 0, rejudged: 0 };
+    let mut done = Rescored {
+        folder: target.clone(),
+        rows: run.rows.len(),
+        predictions: 0,
+        scores: 0,
+        judgements: 0,
+        reread: 0,
+        rejudged: 0,
+    };
     let mut rows = run.rows;
     for row in &mut rows {
         let question = questions.get(row.query_id.as_str()).ok_or_else(|| {

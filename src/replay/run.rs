@@ -416,10 +416,14 @@ fn cut(rows: &[TraceRow]) -> Vec<String> {
     let n = rows.len();
     let mut notes = Vec::new();
     if passages > 0 {
-        notes.push(format!("{passages} passages of {with_cut} of {n} questions were shortened or left out to fit the passage budget"));
+        notes.push(format!(
+            "{passages} passages of {with_cut} of {n} questions were shortened or left out to fit the passage budget"
+        ));
     }
     if prompts > 0 {
-        notes.push(format!("{prompts} of {n} prompts were probably cut by the endpoint: it counted far fewer tokens than were sent"));
+        notes.push(format!(
+            "{prompts} of {n} prompts were probably cut by the endpoint: it counted far fewer tokens than were sent"
+        ));
     }
     notes
 }
