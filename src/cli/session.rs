@@ -15,6 +15,7 @@ use crate::index::kept::Watch;
 use crate::index::vectors::Supply;
 use crate::index::{Index, IndexOptions, files};
 use crate::replay::estimate::{Estimate, available_memory, estimate};
+use crate::replay::memory::{Sizes, peak_so_far};
 use crate::replay::{Parts, Session};
 
 /// A dataset with its index, before anything is computed.
@@ -128,8 +129,9 @@ impl Opened {
         };
         // What an endpoint is asked is quoted, call by call; see `cli::endpoint`.
         let asks = parts.asks() && parts.endpoint.is_none();
-        let mut estimate = estimate(config, &self.index.meta, mean, asks, threads);
-        estimate.memory_bytes += parts.grounding_bytes;
+        let mut estimate = estimate(config, &Sizes::of(&self.dataset, &self.index), mean, asks, threads);
+        // An index that was built just now may have taken more than the run will.
+        estimate.memory_bytes = (estimate.memory_bytes + parts.grounding_bytes).max(peak_so_far().unwrap_or(0));
         estimate.check_memory(available_memory())?;
         Ok(estimate)
     }

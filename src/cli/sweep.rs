@@ -12,6 +12,7 @@ use clap::{Args, ValueEnum};
 use super::progress::Progress;
 use super::{Global, check_out_folder, endpoint, output, session};
 use crate::replay::estimate::available_memory;
+use crate::replay::memory::{Sizes, words};
 use crate::replay::parts::PartsPool;
 use crate::replay::{Run, Session};
 use crate::report::table::{Column, Table, Value};
@@ -121,8 +122,12 @@ pub fn sweep(args: &SweepArgs, global: &Global) -> Result<()> {
     }
     let sweep = SweepManifest::new(&plan.name, shard, entries);
     let selected = select(groups, shard, &args.only)?;
-    let estimates: Vec<GroupEstimate> =
-        selected.iter().filter_map(|(group, places)| estimate::group(group, places, args.in_step as usize)).collect();
+    let opened = |group: &Group| Sizes::of(&group.dataset, &group.index).opened();
+    let all: u64 = selected.iter().map(|(group, _)| opened(group)).sum();
+    let estimates: Vec<GroupEstimate> = selected
+        .iter()
+        .filter_map(|(group, places)| estimate::group(group, places, args.in_step as usize, all - opened(group)))
+        .collect();
     if args.dry_run {
         output::data(&text::render(&estimate_table(&estimates)))?;
         return selected.into_iter().try_for_each(|(group, places)| quote(group, &places, global));
@@ -131,6 +136,12 @@ pub fn sweep(args: &SweepArgs, global: &Global) -> Result<()> {
         refuse_to_overwrite(&folder, &sweep)?;
     }
     check_memory(&estimates)?;
+    for e in &estimates {
+        output::note(
+            global.quiet,
+            &format!("{}: {} runs, about {} of memory", e.dataset, e.runs, words(e.memory_bytes)),
+        );
+    }
     if sweep.merge_into(&folder, shard, None)? {
         output::note(
             global.quiet,
@@ -269,7 +280,7 @@ fn estimate_table(estimates: &[GroupEstimate]) -> Table {
         Column::numbers("prompt_tokens", "Prompt tokens (M)"),
         Column::numbers("completion_tokens", "Completion tokens (M)"),
         Column::numbers("usd", "Cost"),
-        Column::numbers("memory", "Memory (GiB)"),
+        Column::numbers("memory", "Memory (MiB)"),
         Column::numbers("disk", "Disk (GiB)"),
     ];
     let mut table = Table::new("dry-run", "What the sweep will take at most", columns);
@@ -284,7 +295,7 @@ fn estimate_table(estimates: &[GroupEstimate]) -> Table {
             Value::Number(e.prompt_tokens / 1e6, 2),
             Value::Number(e.completion_tokens / 1e6, 2),
             Value::Usd(e.usd),
-            gib(e.memory_bytes),
+            Value::Number(e.memory_bytes as f64 / f64::from(1 << 20), 0),
             gib(e.disk_bytes),
         ]);
     }

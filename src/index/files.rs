@@ -86,6 +86,16 @@ pub fn write(index: &Index, folder: &Path) -> Result<()> {
     written
 }
 
+fn csr<'a>(name: &str, csr: &'a Csr) -> [Tensor<'a>; 2] {
+    [
+        (format!("{name}.offsets"), Dtype::U64, csr.offsets.len(), bytemuck::cast_slice::<u64, u8>(&csr.offsets)),
+        (format!("{name}.indices"), Dtype::U32, csr.indices.len(), bytemuck::cast_slice::<u32, u8>(&csr.indices)),
+    ]
+}
+fn values<'a>(name: &str, values: &'a [f64]) -> [Tensor<'a>; 1] {
+    [(format!("{name}.values"), Dtype::F64, values.len(), bytemuck::cast_slice::<f64, u8>(values))]
+}
+
 fn write_into(index: &Index, folder: &Path) -> Result<()> {
     fs::create_dir_all(folder).map_err(|e| Error::io("create", folder, e))?;
     let mut meta = index.meta.clone();
@@ -104,25 +114,6 @@ fn write_into(index: &Index, folder: &Path) -> Result<()> {
         questions: index.questions.clone(),
     };
     let json = serde_json::to_vec(&texts).map_err(|e| Error::work("cannot write the index's texts").with_source(e))?;
-    let csr = |name: &'static str, csr: &Csr| {
-        [
-            (
-                format!("{name}.offsets"),
-                Dtype::U64,
-                csr.offsets.len(),
-                bytemuck::cast_slice::<u64, u8>(&csr.offsets).to_vec(),
-            ),
-            (
-                format!("{name}.indices"),
-                Dtype::U32,
-                csr.indices.len(),
-                bytemuck::cast_slice::<u32, u8>(&csr.indices).to_vec(),
-            ),
-        ]
-    };
-    let values = |name: &'static str, values: &[f64]| {
-        [(format!("{name}.values"), Dtype::F64, values.len(), bytemuck::cast_slice::<f64, u8>(values).to_vec())]
-    };
     let graph_arrays: Vec<_> = csr("entity_sentences", &graph.entity_sentences)
         .into_iter()
         .chain(csr("sentence_entities", &graph.sentence_entities))
@@ -143,25 +134,36 @@ fn write_into(index: &Index, folder: &Path) -> Result<()> {
     .into_iter()
     .map(|(name, m)| {
         let numbers = m.as_slice();
-        (name.to_owned(), Dtype::F32, numbers.len(), bytemuck::cast_slice::<f32, u8>(numbers).to_vec())
+        (name.to_owned(), Dtype::F32, numbers.len(), bytemuck::cast_slice::<f32, u8>(numbers))
     })
     .collect();
-    let files = [(TEXTS, json), (GRAPH, tensors(&graph_arrays)?), (VECTORS, tensors(&vector_arrays)?)];
-    for (name, bytes) in files {
-        meta.files.insert(name.into(), blake3::hash(&bytes).to_hex().to_string());
-        write_synced(&folder.join(name), &bytes)?;
+    meta.files.insert(TEXTS.into(), blake3::hash(&json).to_hex().to_string());
+    write_synced(&folder.join(TEXTS), &json)?;
+    for (name, arrays) in [(GRAPH, &graph_arrays), (VECTORS, &vector_arrays)] {
+        meta.files.insert(name.into(), write_tensors(&folder.join(name), arrays)?);
     }
     let json = serde_json::to_vec_pretty(&meta).map_err(|e| Error::work("cannot write index.json").with_source(e))?;
     write_synced(&folder.join(META), &json)
 }
 
-fn tensors(arrays: &[(String, Dtype, usize, Vec<u8>)]) -> Result<Vec<u8>> {
+/// An array by name.
+type Tensor<'a> = (String, Dtype, usize, &'a [u8]);
+
+/// Writes arrays one after the other, without a second copy of them in memory; blake3 of the file.
+fn write_tensors(path: &Path, arrays: &[Tensor<'_>]) -> Result<String> {
     let views: Vec<(&str, TensorView<'_>)> = arrays
         .iter()
         .map(|(name, dtype, len, bytes)| Ok((name.as_str(), TensorView::new(*dtype, vec![*len], bytes)?)))
         .collect::<Result<_, safetensors::SafeTensorError>>()
         .map_err(|e| Error::work("cannot lay out the index's arrays").with_source(e))?;
-    safetensors::serialize(views, None).map_err(|e| Error::work("cannot lay out the index's arrays").with_source(e))
+    safetensors::serialize_to_file(views, None, path)
+        .map_err(|e| Error::work(format!("cannot write {}", path.display())).with_source(e))?;
+    let failed = |e| Error::io("write", path, e);
+    let file = File::open(path).map_err(failed)?;
+    file.sync_all().map_err(failed)?;
+    let mut hasher = blake3::Hasher::new();
+    hasher.update_reader(file).map_err(failed)?;
+    Ok(hasher.finalize().to_hex().to_string())
 }
 
 fn write_synced(path: &Path, bytes: &[u8]) -> Result<()> {
@@ -456,6 +458,8 @@ pub fn open_or_build(
     let built = build::build_with(dataset, options, supply.take())?;
     let folder = folder(&built.meta.fingerprint);
     write(&built, &folder)?;
+    // Its vectors are mapped from now on.
+    drop(built);
     Ok((open(&folder)?, true))
 }
 

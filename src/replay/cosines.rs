@@ -16,11 +16,16 @@ pub struct PairCosines {
     computed: AtomicU64,
 }
 
+/// Bytes of the table of n questions once every pair was asked for.
+pub fn bytes(n: usize) -> usize {
+    let all = n.saturating_mul(n + 1) / 2 * size_of::<AtomicU32>();
+    if all <= MOST_BYTES { all } else { 0 }
+}
+
 impl PairCosines {
     /// Of n questions, nothing computed.
     pub fn new(n: usize) -> Self {
-        let fits = n.saturating_mul(n + 1) / 2 * size_of::<AtomicU32>() <= MOST_BYTES;
-        let rows = fits.then(|| std::iter::repeat_with(OnceLock::new).take(n).collect());
+        let rows = (n == 0 || bytes(n) > 0).then(|| std::iter::repeat_with(OnceLock::new).take(n).collect());
         Self { rows, computed: AtomicU64::new(0) }
     }
 

@@ -3,8 +3,7 @@
 use std::fmt;
 
 use crate::config::RunConfig;
-use crate::index::IndexMeta;
-use crate::retrieve::prepared::SIMILARITY_CACHE_BYTES;
+use crate::replay::memory::{Sizes, Together, process_bytes, words};
 use crate::{Error, Result};
 
 /// Mean answer length assumed before anything was asked (table 3's order of magnitude), tokens.
@@ -25,32 +24,25 @@ pub struct Estimate {
     pub completion_tokens: f64,
     /// Dollars of all calls.
     pub usd: f64,
-    /// Bytes of memory at most.
+    /// Bytes of memory that the whole process takes at its fullest.
     pub memory_bytes: u64,
 }
 
-/// Estimates one run.
+/// Estimates one run by itself.
 pub fn estimate(
     config: &RunConfig,
-    meta: &IndexMeta,
+    sizes: &Sizes,
     mean_passage_characters: f64,
     asks_a_model: bool,
     threads: usize,
 ) -> Estimate {
-    let c = &meta.counts;
-    let limit = if config.replay.limit == 0 { c.questions } else { c.questions.min(config.replay.limit as usize) };
+    let questions = sizes.questions as usize;
+    let limit = if config.replay.limit == 0 { questions } else { questions.min(config.replay.limit as usize) };
     let calls = if asks_a_model { limit } else { 0 };
     let prompt = f64::from(config.retrieve.top_k) * mean_passage_characters / CHARACTERS_PER_TOKEN + 200.0;
     let completion = ASSUMED_COMPLETION_TOKENS.min(f64::from(config.generate.max_tokens));
     let (prompt_tokens, completion_tokens) = (calls as f64 * prompt, calls as f64 * completion);
-    let nodes = c.entities + c.passages;
-    let vectors =
-        (c.passages + c.sentences + c.entities + c.questions + c.question_entities + c.templates) * meta.dim * 4;
-    let graph = c.edges * 2 * (12 + 8) + c.occurrences * 12;
-    let similarities = (c.questions * c.passages * 4).min(SIMILARITY_CACHE_BYTES);
-    let workspaces = threads * (nodes * 16 * 4 * 2 + c.entities * 64 + c.sentences * 16);
-    // Per query: its row in the journal's replay at the end, its base ranking, its experience if it is stored.
-    let per_query = limit * 40_000;
+    let alone = Together { runs: 1, orders: 1, queries: limit as u64 };
     Estimate {
         queries: limit,
         calls,
@@ -59,7 +51,7 @@ pub fn estimate(
         usd: (prompt_tokens * config.generate.usd_per_million_prompt
             + completion_tokens * config.generate.usd_per_million_completion)
             / 1e6,
-        memory_bytes: (vectors + graph + similarities + workspaces + per_query) as u64 + (64 << 20),
+        memory_bytes: process_bytes(config, sizes, threads as u64, alone),
     }
 }
 
@@ -87,7 +79,7 @@ fn gib(bytes: u64) -> f64 {
 
 impl fmt::Display for Estimate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} queries, at most {:.2} GiB of memory", self.queries, gib(self.memory_bytes))?;
+        write!(f, "{} queries, about {} of memory", self.queries, words(self.memory_bytes))?;
         if self.calls == 0 {
             return Ok(());
         }
@@ -102,38 +94,30 @@ impl fmt::Display for Estimate {
     }
 }
 
-/// Memory the operating system can give now, where it says.
+/// Memory that this process can have: what it holds and what the operating system can give it now, where it says.
 pub fn available_memory() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find(|l| l.starts_with("MemAvailable:"))?;
-    let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
-    Some(kib * 1024)
+    let field = |file: &str, name: &str| -> Option<u64> {
+        let text = std::fs::read_to_string(file).ok()?;
+        let line = text.lines().find(|l| l.starts_with(name))?;
+        line.split_whitespace().nth(1)?.parse::<u64>().ok().map(|kib| kib * 1024)
+    };
+    Some(field("/proc/meminfo", "MemAvailable:")? + field("/proc/self/status", "RssAnon:").unwrap_or(0))
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::index::{Counts, INDEX_VERSION, IndexOptions};
+    use crate::backend::cpu::plan::Sizes as Matrices;
 
-    /// An index of `passages` passages with vectors of 768 numbers and nothing else.
-    fn meta(passages: usize) -> IndexMeta {
-        IndexMeta {
-            version: INDEX_VERSION,
-            dataset: "d".into(),
-            dataset_fingerprint: String::new(),
-            fingerprint: String::new(),
-            encoder: "e".into(),
-            encoder_fingerprint: None,
-            computed: std::collections::BTreeMap::new(),
-            truncated_at_tokens: None,
-            dim: 768,
-            options: IndexOptions::default(),
-            counts: Counts { passages, questions: 100, ..Counts::default() },
-            inputs: std::collections::BTreeMap::new(),
-            files: std::collections::BTreeMap::new(),
-            constant_vectors: Vec::new(),
-            notes: Vec::new(),
+    /// `passages` passages with vectors of 768 numbers, 100 questions, and nothing else.
+    fn sizes(passages: u64) -> Sizes {
+        Sizes {
+            matrices: Matrices { passages, dim: 768, ..Matrices::default() },
+            questions: 100,
+            vectors: (passages + 100) * 768 * 4,
+            text: 500 * passages,
+            ..Sizes::default()
         }
     }
 
@@ -141,12 +125,12 @@ mod tests {
     #[test]
     fn pitfall_33_a_run_that_will_not_fit_is_refused_before_it_starts() {
         // The vectors alone are 10 M × 768 × 4 bytes = 28.6 GiB.
-        let plan = estimate(&RunConfig::default(), &meta(10_000_000), 500.0, false, 1);
+        let plan = estimate(&RunConfig::default(), &sizes(10_000_000), 500.0, false, 1);
         assert!(plan.memory_bytes > 10_000_000 * 768 * 4);
         let error = plan.check_memory(Some(16 << 30)).unwrap_err();
         assert_eq!(error.exit_code(), 2);
         let text = error.to_string();
-        assert!(text.starts_with("the run needs about 3") && text.ends_with("and 16.0 GiB are available"), "{text}");
+        assert!(text.starts_with("the run needs about 4") && text.ends_with("and 16.0 GiB are available"), "{text}");
         assert!(plan.check_memory(Some(64 << 30)).is_ok());
         // Where the system does not say what is available, nothing is refused.
         assert!(plan.check_memory(None).is_ok());
@@ -156,22 +140,22 @@ mod tests {
     #[test]
     fn the_plan_grows_with_corpus_threads_and_stream() {
         let config = RunConfig::default();
-        let bytes = |passages, threads| estimate(&config, &meta(passages), 500.0, false, threads).memory_bytes;
+        let bytes = |passages, threads| estimate(&config, &sizes(passages), 500.0, false, threads).memory_bytes;
         assert!(bytes(2_000, 1) > bytes(1_000, 1) && bytes(1_000, 8) > bytes(1_000, 1));
         let mut short = RunConfig::default();
         short.replay.limit = 10;
-        assert!(estimate(&short, &meta(1_000), 500.0, false, 1).memory_bytes < bytes(1_000, 1));
+        assert!(estimate(&short, &sizes(1_000), 500.0, false, 1).memory_bytes < bytes(1_000, 1));
     }
 
     #[test]
     fn calls_and_dollars_are_those_of_the_stream() {
         // 100 calls; a prompt of 5 passages of 800 characters and 200 tokens more is 1,200 tokens; $0.50 and $3 a million.
-        let plan = estimate(&RunConfig::default(), &meta(1_000), 800.0, true, 1);
+        let plan = estimate(&RunConfig::default(), &sizes(1_000), 800.0, true, 1);
         assert_eq!(
             (plan.queries, plan.calls, plan.prompt_tokens, plan.completion_tokens),
             (100, 100, 120_000.0, 100_000.0)
         );
         assert!((plan.usd - (0.06 + 0.3)).abs() < 1e-9);
-        assert_eq!(estimate(&RunConfig::default(), &meta(1_000), 800.0, false, 1).calls, 0);
+        assert_eq!(estimate(&RunConfig::default(), &sizes(1_000), 800.0, false, 1).calls, 0);
     }
 }

@@ -11,6 +11,7 @@ pub mod estimate;
 pub mod journal;
 mod judging;
 mod matching;
+pub mod memory;
 pub mod opportunity;
 pub mod parts;
 pub mod quote;

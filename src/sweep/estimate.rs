@@ -8,14 +8,12 @@ use std::collections::BTreeSet;
 
 use super::work::{Group, Planned};
 use crate::replay::estimate::{Estimate, estimate};
+use crate::replay::memory::{Sizes, Together, peak_so_far, process_bytes};
 
 /// Bytes of a finished row in traces and experiences: 360 to 2,500 with the simulated reader, which says less than a model.
 const FINISHED_ROW: u64 = 3_000;
 /// Bytes of a row in a journal: 2,800 to 5,100 with the simulated reader.
 const JOURNAL_ROW: u64 = 9_000;
-/// Bytes that a query adds to a run's memory when it is stored: activation map, postings, summary, answer (measured: 700 to 1,600).
-const STORED_EXPERIENCE: u64 = 2_500;
-
 /// One dataset of a sweep.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GroupEstimate {
@@ -35,25 +33,34 @@ pub struct GroupEstimate {
     pub completion_tokens: f64,
     /// Dollars of the distinct calls.
     pub usd: f64,
-    /// Bytes of memory at most.
+    /// Bytes of memory that the whole process takes at its fullest while it does these runs.
     pub memory_bytes: u64,
     /// Bytes on disk at most, journals of all runs included.
     pub disk_bytes: u64,
 }
 
-/// Estimates the `selected` runs of a group; `None` when none is selected. At most `in_step` runs advance together.
-pub fn group(group: &Group, selected: &[usize], in_step: usize) -> Option<GroupEstimate> {
+/// Estimates the `selected` runs of a group; `None` when none is selected. At most `in_step` runs advance together; `beside` is what other
+/// groups take that are open meanwhile.
+pub fn group(group: &Group, selected: &[usize], in_step: usize, beside: u64) -> Option<GroupEstimate> {
+    let sizes = Sizes::of(&group.dataset, &group.index);
     let runs: Vec<&Planned> = selected.iter().map(|&i| &group.runs[i]).collect();
     let passages = &group.dataset.passages;
     let mean = passages.iter().map(|p| p.text.len()).sum::<usize>() as f64 / passages.len().max(1) as f64;
-    let of = |run: &Planned| -> Estimate {
-        let config = &run.plan.config;
-        let threads = match config.backend.threads {
-            0 => std::thread::available_parallelism().map_or(1, usize::from),
-            n => n as usize,
-        };
-        estimate(config, &group.index.meta, mean, run.parts.asks(), threads)
+    let threads = |run: &Planned| match run.plan.config.backend.threads {
+        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        n => n as usize,
     };
+    let of = |run: &Planned| -> Estimate { estimate(&run.plan.config, &sizes, mean, run.parts.asks(), threads(run)) };
+    let orders: BTreeSet<_> = runs.iter().map(|r| (&r.plan.config.order, r.plan.config.replay.limit)).collect();
+    let together = Together {
+        runs: runs.len().min(in_step.max(1)) as u64,
+        orders: orders.len() as u64,
+        queries: runs.iter().map(|r| r.queries).max().unwrap_or(0) as u64,
+    };
+    // The run with the most to do stands for all.
+    let bytes = |run: &&Planned| process_bytes(&run.plan.config, &sizes, threads(run) as u64, together);
+    let memory =
+        beside + runs.iter().map(bytes).max()? + runs.iter().map(|run| run.parts.grounding_bytes).max().unwrap_or(0);
     let mut out = GroupEstimate {
         dataset: group.dataset.name.clone(),
         runs: runs.len(),
@@ -63,7 +70,7 @@ pub fn group(group: &Group, selected: &[usize], in_step: usize) -> Option<GroupE
         prompt_tokens: 0.0,
         completion_tokens: 0.0,
         usd: 0.0,
-        memory_bytes: of(runs.first()?).memory_bytes,
+        memory_bytes: memory.max(peak_so_far().unwrap_or(0)),
         disk_bytes: 0,
     };
     let mut known = BTreeSet::new();
@@ -80,8 +87,5 @@ pub fn group(group: &Group, selected: &[usize], in_step: usize) -> Option<GroupE
         }
         out.disk_bytes += e.queries as u64 * (FINISHED_ROW + JOURNAL_ROW);
     }
-    let most = runs.iter().map(|r| r.queries).max().unwrap_or(0) as u64;
-    let beside = runs.len().min(in_step.max(1)).saturating_sub(1) as u64;
-    out.memory_bytes += beside * most * STORED_EXPERIENCE;
     Some(out)
 }

@@ -3,6 +3,7 @@
 mod dense;
 pub mod pagerank;
 mod passage_weight;
+pub mod plan;
 mod propagate;
 mod scan;
 mod sieve;

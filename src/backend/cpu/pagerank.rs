@@ -9,6 +9,8 @@
 //! Cost per sweep and block: stored entries × lanes × 2 operations; 8 + 4·lanes bytes are read an entry. Memory of a block: 4·lanes bytes a
 //! node and a passage.
 
+use std::sync::{Mutex, PoisonError};
+
 use rayon::prelude::*;
 
 use crate::backend::Reset;
@@ -40,6 +42,8 @@ pub struct PageRank {
     offsets: Vec<u32>,
     entries: Vec<Entry>,
     n_entities: usize,
+    /// Idle: as many as there were workers at once.
+    spaces: Mutex<Vec<Space>>,
 }
 
 /// A cache line; rows of 16 lanes are one each.
@@ -52,12 +56,14 @@ unsafe impl bytemuck::Zeroable for Line {}
 // SAFETY: as above; any bits are a value and nothing points anywhere.
 unsafe impl bytemuck::Pod for Line {}
 
-/// `[rows, L]` zeros that start on a cache line.
+/// `[rows, L]` numbers that start on a cache line.
+#[derive(Default)]
 struct Rows(Vec<Line>);
 
 impl Rows {
-    fn zeros<const L: usize>(rows: usize) -> Self {
-        Self(vec![Line([0.0; 16]); (rows * L).div_ceil(16)])
+    /// Makes room for so many rows; what is in them does not matter.
+    fn fit<const L: usize>(&mut self, rows: usize) {
+        self.0.resize((rows * L).div_ceil(16), Line([0.0; 16]));
     }
 
     fn get<const L: usize>(&self) -> &[[f32; L]] {
@@ -69,7 +75,15 @@ impl Rows {
     }
 }
 
+/// What a block works in, kept for the next one: memory that is given back and asked for again leaves holes.
+#[derive(Default)]
+struct Space {
+    resets: Resets,
+    x: Rows,
+}
+
 /// Reset vectors of a block: row 0 is zero, then the entities that have one, then all passages.
+#[derive(Default)]
 struct Resets {
     rows: Rows,
     /// Row of each entity.
@@ -87,6 +101,7 @@ impl PageRank {
             offsets: adjacency.shape.offsets.iter().map(|&o| o as u32).collect(),
             entries: entries.map(|(&j, &w)| Entry { column: j, weight: (w / degree[j as usize]) as f32 }).collect(),
             n_entities,
+            spaces: Mutex::default(),
         }
     }
 
@@ -110,10 +125,12 @@ impl PageRank {
         blocks.into_iter().flatten().collect()
     }
 
-    /// Scaled resets and which lanes have one.
-    fn resets<const L: usize>(&self, batch: &[Reset<'_>]) -> (Resets, [bool; L]) {
+    /// Fills in the scaled resets; which lanes have one.
+    fn resets<const L: usize>(&self, batch: &[Reset<'_>], resets: &mut Resets) -> [bool; L] {
         let clean = |v: f64| if v.is_finite() && v > 0.0 { v } else { 0.0 };
-        let mut of_entity = vec![0u32; self.n_entities];
+        let Resets { rows, of_entity, .. } = resets;
+        of_entity.clear();
+        of_entity.resize(self.n_entities, 0);
         let mut used = 0;
         for &(e, _) in batch.iter().flat_map(|reset| reset.entities) {
             let row = &mut of_entity[e as usize];
@@ -123,7 +140,8 @@ impl PageRank {
             }
         }
         let first_passage = used as usize + 1;
-        let mut rows = Rows::zeros::<L>(first_passage + self.n_nodes() - self.n_entities);
+        rows.fit::<L>(first_passage + self.n_nodes() - self.n_entities);
+        rows.0.fill(Line([0.0; 16]));
         let r = rows.get_mut::<L>();
         let mut alive = [false; L];
         for (lane, reset) in batch.iter().enumerate() {
@@ -140,19 +158,22 @@ impl PageRank {
                 alive[lane] = true;
             }
         }
-        (Resets { rows, of_entity, first_passage }, alive)
+        resets.first_passage = first_passage;
+        alive
     }
 
     fn block<const L: usize>(&self, damping: f64, batch: &[Reset<'_>]) -> Vec<Option<Vec<f32>>> {
-        let (resets, alive) = self.resets::<L>(batch);
-        let mut x = Rows::zeros::<L>(self.n_nodes());
+        let mut space = self.spaces.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
+        let alive = self.resets::<L>(batch, &mut space.resets);
+        let Space { resets, x } = &mut space;
+        x.fit::<L>(self.n_nodes());
         let r = resets.rows.get::<L>();
         for (row, &at) in x.get_mut::<L>().iter_mut().zip(&resets.of_entity) {
             *row = r[at as usize];
         }
         let n_passages = self.n_nodes() - self.n_entities;
         x.get_mut::<L>()[self.n_entities..self.n_nodes()].copy_from_slice(&r[resets.first_passage..][..n_passages]);
-        solve_at(Level::detect(), self, damping, &resets, x.get_mut::<L>(), alive);
+        solve_at(Level::detect(), self, damping, resets, x.get_mut::<L>(), alive);
         let x = &x.get::<L>()[..self.n_nodes()];
         let mut totals = [0f64; L];
         for row in x {
@@ -160,13 +181,15 @@ impl PageRank {
                 *total += f64::from(v);
             }
         }
-        (0..batch.len())
+        let scores = (0..batch.len())
             .map(|lane| {
                 alive[lane].then(|| {
                     x[self.n_entities..].iter().map(|row| (f64::from(row[lane]) / totals[lane]) as f32).collect()
                 })
             })
-            .collect()
+            .collect();
+        self.spaces.lock().unwrap_or_else(PoisonError::into_inner).push(space);
+        scores
     }
 }
 
