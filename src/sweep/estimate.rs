@@ -4,7 +4,7 @@
 //! ask for, and what is left when equal requests are asked once, as far as that is known beforehand: a method without a store asks the
 //! same in every order.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::work::{Group, Planned};
 use crate::replay::estimate::{Estimate, estimate};
@@ -83,5 +83,9 @@ pub fn group(group: &Group, selected: &[usize], in_step: usize) -> Option<GroupE
     let most = runs.iter().map(|r| r.queries).max().unwrap_or(0) as u64;
     let beside = runs.len().min(in_step.max(1)).saturating_sub(1) as u64;
     out.memory_bytes += beside * most * STORED_EXPERIENCE;
+    // Runs with the same grounding model share it.
+    let models: BTreeMap<&str, u64> =
+        runs.iter().map(|r| (r.parts.entailment_key.as_str(), r.parts.grounding_bytes)).collect();
+    out.memory_bytes += models.values().sum::<u64>();
     Some(out)
 }
