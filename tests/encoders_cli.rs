@@ -125,6 +125,32 @@ fn an_index_makes_the_vectors_that_the_dataset_lacks_and_keeps_them() {
     assert_eq!(manifest["template_similarity"], "embedding");
 }
 
+/// pitfalls 7 and 35: one passage of 60,000 characters among 500 short ones; it is cut, and changes no other vector by a bit.
+#[test]
+fn pitfall_7_and_35_one_huge_passage_among_many_changes_no_other() {
+    let sandbox = Sandbox::new();
+    let mut passages: Vec<String> = (0..500).map(|i| format!("Passage {i} is short.")).collect();
+    let sets = |vectors: &str| {
+        let vectors = format!("index.vectors={vectors}");
+        [encoder(), "index.annotations=none".into(), "index.passage_prefix=none".into(), vectors].to_vec()
+    };
+    let mut index = |passages: &[String], name: &str| {
+        Small { passages: passages.to_vec(), prefix: false, ..Small::default() }.write_texts(&sandbox, name);
+        let out = format!("index-{name}");
+        let (_, err) = works(&sandbox, &with_sets(&["index", name, "--out", &out], &sets(&format!("vectors-{name}"))));
+        (files::open(&sandbox.path().join(out)).unwrap(), err)
+    };
+    let (alone, err) = index(&passages[7..8], "alone");
+    assert!(!err.contains("cut there"), "{err}");
+    let (short, _) = index(&passages, "short");
+    passages.insert(3, "It rained and rained. ".repeat(2_800));
+    let (all, err) = index(&passages, "all");
+    assert!(err.contains("passages: 1 of 501 texts (0.2 %) are longer than the encoder's 64 tokens"), "{err}");
+    assert_eq!(all.data.passages.row(8), alone.data.passages.row(0));
+    assert_eq!(all.data.passages.row(0), short.data.passages.row(0));
+    assert_eq!(all.data.passages.row(500), short.data.passages.row(499));
+}
+
 /// Vectors of sentence-transformers for the same model, from `expected.json`.
 #[test]
 fn computed_vectors_are_those_of_the_reference() {
@@ -314,7 +340,7 @@ fn a_sweep_is_grounded_by_one_model() {
         sets.iter().filter(|s| !s.starts_with("dataset.path") && !s.starts_with("gates.tau_nli")).cloned().collect();
     works(&sandbox, &with_sets(&["sweep", "s.toml", "--out", "r", "--quiet"], &settings));
     let work: Value = serde_json::from_slice(&fs::read(sandbox.path().join("r/s/sweep.json")).unwrap()).unwrap();
-    let pairs = &work["parts"][0]["work"][0]["work"]["pairs"];
+    let pairs = &work["work"][0]["work"]["pairs"];
     assert!(pairs["done"].as_u64().unwrap() > 100 && pairs["asked"].as_u64() > pairs["done"].as_u64(), "{work}");
 
     for (tau, window) in [("0.33", "1"), ("0.34", "0")] {

@@ -61,7 +61,7 @@ impl Watch for Encoding {
         let kept = if kept > 0 { format!(", {kept} others were kept before") } else { String::new() };
         let text = format!("vectors: {encoder} will encode {texts} texts, about {tokens} tokens{kept}");
         output::note(self.quiet, &text);
-        self.bar = Some(Progress::new("encode", texts as u64, self.quiet));
+        self.bar = Some(Progress::new("encode tokens", tokens as u64, self.quiet));
     }
 
     fn opened(&mut self, device: &str) {

@@ -60,9 +60,11 @@ impl RunConfig {
                 "a block is computed with one state of the store, so it can be no longer than the lag; 0 takes the lag",
             ));
         }
+        let vectors = self.index.vectors.to_string_lossy().into_owned();
         let nli = self.gates.grounding.kind == GroundingKind::Nli;
         for (needed, name, value, what) in [
             (true, "index.encoder", &self.index.encoder, "`auto`, a model folder or a hub id"),
+            (true, "index.vectors", &vectors, "a folder"),
             (nli, "gates.grounding.model", &self.gates.grounding.model, "a model folder or a hub id"),
         ] {
             if needed && value.trim().is_empty() {
@@ -220,6 +222,7 @@ mod tests {
     #[test]
     fn a_model_must_be_named() {
         assert!(complaint(|c| c.index.encoder = " ".into()).contains("index.encoder is empty, expected `auto`"));
+        assert!(complaint(|c| c.index.vectors = "".into()).contains("index.vectors is empty, expected a folder"));
         let found = complaint(|c| {
             c.gates.grounding.kind = GroundingKind::Nli;
             c.gates.grounding.model.clear();

@@ -16,8 +16,10 @@ use crate::{Error, Result};
 
 /// A part holds at most so many texts,
 const PART_TEXTS: usize = 4096;
-/// and about so many tokens: a minute or two of a base-size encoder on two cores.
-const PART_TOKENS: usize = 65_536;
+/// and about so many tokens: half a minute of a base-size encoder on two cores.
+const PART_TOKENS: usize = 32_768;
+/// Tokens, roughly, that the encoder is given at a time: enough to fill a device's batches, few enough to see how it goes on.
+const CHUNK_TOKENS: usize = 16_384;
 
 /// Vectors by text.
 #[derive(Debug, Clone, Default)]
@@ -62,8 +64,8 @@ pub trait Watch {
     fn begin(&mut self, encoder: &str, texts: usize, tokens: usize, kept: usize);
     /// It is open, and runs there.
     fn opened(&mut self, device: &str);
-    /// So many texts are encoded.
-    fn at(&mut self, done: usize);
+    /// So many of the tokens are encoded, roughly.
+    fn at(&mut self, tokens: usize);
     /// Something a user should know.
     fn note(&mut self, text: &str);
     /// Nothing is left to encode.
@@ -182,15 +184,14 @@ impl KeptVectors {
         if missing.is_empty() {
             return Ok(known);
         }
-        let tokens = missing.iter().map(|text| estimate_tokens(text).min(self.max_tokens)).sum();
-        watch.begin(&self.encoder, missing.len(), tokens, wanted.len() - missing.len());
+        watch.begin(&self.encoder, missing.len(), self.tokens(&missing), wanted.len() - missing.len());
         // Before the weights are read for nothing.
         fs::create_dir_all(&self.folder).map_err(|e| Error::io("create", &self.folder, e))?;
         let encoder = open()?;
         watch.opened(&encoder.device());
         let mut done = 0;
         let mut later: Vec<&[&str]> = Vec::new();
-        let parts = self.cut_into_parts(&missing);
+        let parts = self.divide(&missing, PART_TEXTS, PART_TOKENS);
         for part in parts {
             match self.claim(part, false)? {
                 Some(_claim) => self.make(part, &*encoder, &mut known, &mut done, watch)?,
@@ -209,12 +210,17 @@ impl KeptVectors {
         Ok(known)
     }
 
-    fn cut_into_parts<'t, 'a>(&self, texts: &'t [&'a str]) -> Vec<&'t [&'a str]> {
+    fn tokens(&self, texts: &[&str]) -> usize {
+        texts.iter().map(|text| estimate_tokens(text).min(self.max_tokens)).sum()
+    }
+
+    /// Texts in runs of at most so many, and of about so many tokens.
+    fn divide<'t, 'a>(&self, texts: &'t [&'a str], most: usize, most_tokens: usize) -> Vec<&'t [&'a str]> {
         let mut parts = Vec::new();
         let (mut start, mut tokens) = (0, 0);
         for (i, text) in texts.iter().enumerate() {
             tokens += estimate_tokens(text).min(self.max_tokens);
-            if tokens >= PART_TOKENS || i + 1 - start >= PART_TEXTS {
+            if tokens >= most_tokens || i + 1 - start >= most {
                 parts.push(&texts[start..=i]);
                 (start, tokens) = (i + 1, 0);
             }
@@ -267,8 +273,7 @@ impl KeptVectors {
             self.take(known, &path, &part.iter().copied().collect())?;
         } else {
             self.remove_leftovers(&path);
-            let before = *done;
-            let Encoded { dim, vectors, cut } = encoder.encode(part, &mut |n| watch.at(before + n))?;
+            let Encoded { dim, vectors, cut } = self.encode(part, encoder, *done, watch)?;
             if dim == 0 || vectors.len() != part.len() * dim || cut.len() != part.len() {
                 return Err(Error::work(format!(
                     "the encoder {} gave {} numbers of width {dim} for {} texts",
@@ -291,9 +296,30 @@ impl KeptVectors {
                 known.add(text, table.row(row), cut[row]);
             }
         }
-        *done += part.len();
+        *done += self.tokens(part);
         watch.at(*done);
         Ok(())
+    }
+
+    /// Encodes a part chunk by chunk, telling how far it is; `before` tokens were done before it.
+    fn encode(
+        &self,
+        part: &[&str],
+        encoder: &dyn TextEncoder,
+        mut before: usize,
+        watch: &mut dyn Watch,
+    ) -> Result<Encoded> {
+        let mut all = Encoded::default();
+        for chunk in self.divide(part, PART_TEXTS, CHUNK_TOKENS) {
+            let tokens = self.tokens(chunk);
+            let Encoded { dim, vectors, cut } =
+                encoder.encode(chunk, &mut |n| watch.at(before + tokens * n / chunk.len()))?;
+            all.dim = dim;
+            all.vectors.extend(vectors);
+            all.cut.extend(cut);
+            before += tokens;
+        }
+        Ok(all)
     }
 
     /// Removes what writers of this part that were killed have left; the claim says that nobody is writing it now.
@@ -429,10 +455,10 @@ pub(super) mod tests {
         let long = "word ".repeat(70);
         let texts: Vec<String> = (0..2500).map(|i| format!("{i} {long}")).collect();
         let views: Vec<&str> = texts.iter().map(String::as_str).collect();
-        let parts = kept(root.path()).cut_into_parts(&views);
+        let parts = kept(root.path()).divide(&views, PART_TEXTS, PART_TOKENS);
         assert_eq!(parts.concat(), views);
-        // 64 tokens each, so 1,024 texts fill a part.
-        assert_eq!(parts.iter().map(|p| p.len()).collect::<Vec<_>>(), [1024, 1024, 452]);
+        // 64 tokens each, so 512 texts fill a part.
+        assert_eq!(parts.iter().map(|p| p.len()).collect::<Vec<_>>(), [512, 512, 512, 512, 452]);
     }
 
     #[test]

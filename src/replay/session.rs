@@ -233,13 +233,15 @@ impl Session {
         let missing: Vec<&String> = self.templates.iter().filter(|t| !known.contains_key(*t)).collect();
         let first = missing.first().map(|t| t.chars().take(60).collect::<String>()).unwrap_or_default();
         Err(Error::request(format!(
-            "experience.template_similarity = \"{}\": embeddings/templates.parquet has no vector for {} of {} masked questions, the \
-             first is {first:?}",
+            "experience.template_similarity = \"{}\": the index has no vector for {} of {} masked questions, the first is {first:?}",
             asked.as_str(),
             missing.len(),
             self.templates.len()
         ))
-        .with_hint("make the file again from `livingrag dataset texts <dir>`, or set experience.template_similarity=tokens"))
+        .with_hint(
+            "leave index.path empty, and index.encoder makes the vectors; or write them into embeddings/templates.parquet from \
+             `livingrag dataset texts <dir>`, or set experience.template_similarity=tokens",
+        ))
     }
 
     /// cos(T(q_a), T(q_b)) in the resolved way; depends on the two questions alone.

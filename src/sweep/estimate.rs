@@ -4,7 +4,7 @@
 //! ask for, and what is left when equal requests are asked once, as far as that is known beforehand: a method without a store asks the
 //! same in every order.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::work::{Group, Planned};
 use crate::replay::estimate::{Estimate, estimate};
@@ -59,8 +59,10 @@ pub fn group(group: &Group, selected: &[usize], in_step: usize, beside: u64) -> 
     };
     // The run with the most to do stands for all.
     let bytes = |run: &&Planned| process_bytes(&run.plan.config, &sizes, threads(run) as u64, together);
-    let memory =
-        beside + runs.iter().map(bytes).max()? + runs.iter().map(|run| run.parts.grounding_bytes).max().unwrap_or(0);
+    // Runs with the same grounding model share it.
+    let models: BTreeMap<&str, u64> =
+        runs.iter().map(|run| (run.parts.entailment_key.as_str(), run.parts.grounding_bytes)).collect();
+    let memory = beside + runs.iter().map(bytes).max()? + models.values().sum::<u64>();
     let mut out = GroupEstimate {
         dataset: group.dataset.name.clone(),
         runs: runs.len(),
