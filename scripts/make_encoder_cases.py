@@ -6,7 +6,10 @@ In:  nothing but a seed. Out: a model folder a case (config.json, tokenizer.json
      shapes.json: logits of DeBERTa in base and large shape, whose weights come from a formula that the tests compute as well.
 
      python3 -m venv venv && venv/bin/pip install torch transformers sentence-transformers
-     venv/bin/python scripts/make_encoder_cases.py tests/cases/encoders [small|shapes]
+     venv/bin/python scripts/make_encoder_cases.py tests/cases/encoders [small|shapes|real MODELS]
+
+With `real`: vectors of a few texts by all-MiniLM-L6-v2 and all-mpnet-base-v2, which lie in the folder MODELS, as sentence-transformers
+gives them, in half precision.
 
 The versions used are in the output. Every text here was written for this purpose.
 """
@@ -145,6 +148,12 @@ def write(path, value):
     path.write_text(text + "\n")
 
 
+def save_tensors(tensors, path):
+    """As a file that everybody may read."""
+    save_file(tensors, path, metadata={"format": "pt"})
+    path.chmod(0o644)
+
+
 def save(folder, model, tokenizer, dtype=torch.float16, limit=128):
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -153,8 +162,7 @@ def save(folder, model, tokenizer, dtype=torch.float16, limit=128):
     write(folder / "config.json", config)
     tokenizer.save(str(folder / "tokenizer.json"), pretty=False)
     write(folder / "tokenizer_config.json", {"model_max_length": limit})
-    save_file({k: v.to(dtype).contiguous() for k, v in model.state_dict().items() if v.is_floating_point()}, folder / "model.safetensors",
-              metadata={"format": "pt"})
+    save_tensors({k: v.to(dtype).contiguous() for k, v in model.state_dict().items() if v.is_floating_point()}, folder / "model.safetensors")
 
 
 def classifier(root, name, kind, config, tokenizer, family="bert", dtype=torch.float16, lengths=(1, 2, 9, 40, 100), extra=()):
@@ -286,8 +294,31 @@ def small(root):
     sentence(root, "mpnet_mean", tf.MPNetModel, tf.MPNetConfig(**mpnet), roberta_t, "mean", 200)
 
 
+def real(root, folder):
+    texts = TEXTS + [
+        ".", "Zürich", "Поезд ушёл в семь утра.", "列车早上七点出发，下午到达。", "غادر القطار في السابعة.", "기차는 일곱 시에 떠났다.", "🚂🕖", "x" * 300,
+        "The lighthouse keeper wrote down every ship that passed, and the wind, and what he had for supper.",
+        "Which town lies at the mouth of the smaller river?",
+        " ".join(f"Platform {i} is closed until further notice." for i in range(100)),
+        "列车" * 1000,
+    ]
+    (root / "real").mkdir(exist_ok=True)
+    tensors, tokens = {}, {}
+    for name in ["all-MiniLM-L6-v2", "all-mpnet-base-v2"]:
+        whole = Tokenizer.from_file(str(folder / name / "tokenizer.json"))
+        whole.no_truncation()
+        whole.no_padding()
+        tokens[name] = [len(whole.encode(t).ids) for t in texts]
+        model = sentence_transformers.SentenceTransformer(str(folder / name), device="cpu")
+        tensors[name] = torch.from_numpy(model.encode(texts, batch_size=8, convert_to_numpy=True)).half()
+    save_tensors(tensors, root / "real/vectors.safetensors")
+    write(root / "real/texts.json", {"versions": VERSIONS, "tokens": tokens, "texts": texts})
+
+
 def main():
-    root, what = Path(sys.argv[1]), sys.argv[2:]
+    root, what = Path(sys.argv[1]), sys.argv[2:3]
+    if what == ["real"]:
+        return real(root, Path(sys.argv[3]))
     if what != ["shapes"]:
         small(root)
     if what != ["small"]:

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 const LONGEST: usize = 650;
 
 /// Documents whose links and paths are checked.
-const DOCUMENTS: [&str; 9] = [
+const DOCUMENTS: [&str; 10] = [
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
@@ -19,6 +19,7 @@ const DOCUMENTS: [&str; 9] = [
     "CHANGELOG.md",
     "docs/configuration.md",
     "docs/datasets.md",
+    "docs/models.md",
     "docs/traces.md",
     "docs/sweeps.md",
 ];

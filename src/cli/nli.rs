@@ -165,7 +165,10 @@ fn read_lines(path: &Path) -> Result<Vec<(usize, Line)>> {
     let mut lines = Vec::new();
     for (n, line) in (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()) {
         let line = serde_json::from_str(line).map_err(|e| {
-            Error::request(format!("{}, line {n} is no pair: {e}", path.display()))
+            // serde_json counts lines from the start of what it was given, which is this line.
+            let text = e.to_string();
+            let what = text.split(" at line ").next().unwrap_or_default();
+            Error::request(format!("{}, line {n} is no pair: {what}", path.display()))
                 .with_hint("expected {\"premise\": \"…\", \"hypothesis\": \"…\", \"label\": \"…\"} a line")
         })?;
         lines.push((n, line));

@@ -19,10 +19,11 @@ const CONFIG: &str = "config.json";
 const TOKENIZER: &str = "tokenizer.json";
 const WEIGHTS: &str = "model.safetensors";
 const WEIGHTS_INDEX: &str = "model.safetensors.index.json";
+const MODULES: &str = "modules.json";
 /// Files that change what a model computes and need not be there.
 const OPTIONAL: [&str; 7] = [
     "tokenizer_config.json",
-    "modules.json",
+    MODULES,
     "1_Pooling/config.json",
     "sentence_bert_config.json",
     "sentence_roberta_config.json",
@@ -131,6 +132,10 @@ impl ModelFolder {
     fn check(&self) -> Result<()> {
         if !self.path.join(CONFIG).is_file() {
             return Err(self.lacks(CONFIG));
+        }
+        // A cached copy may be of a tool that left out what only sentence encoders need; without it the length limit is another.
+        if self.from_hub && self.name.starts_with("sentence-transformers/") && !self.path.join(MODULES).is_file() {
+            return Err(self.lacks(MODULES));
         }
         if !self.path.join(TOKENIZER).is_file() {
             return Err(self.lacks(TOKENIZER).with_hint(format!(

@@ -135,6 +135,10 @@ fn offline_the_hub_is_never_asked() {
     let error = hub.locate("owner/model").unwrap_err();
     assert!(error.to_string().contains("only a part of model owner/model"), "{error}");
     assert!(error.to_string().contains("has no model.safetensors"), "{error}");
+    // What transformers fetched of a sentence encoder is not all of it.
+    lay(cache.path(), "sentence-transformers/model", &files());
+    let error = hub.locate("model").unwrap_err();
+    assert!(error.to_string().contains("has no modules.json"), "{error}");
     assert!(listener.accept().is_err(), "the hub was asked");
 }
 
