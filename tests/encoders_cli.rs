@@ -134,7 +134,7 @@ fn pitfall_7_and_35_one_huge_passage_among_many_changes_no_other() {
         let vectors = format!("index.vectors={vectors}");
         [encoder(), "index.annotations=none".into(), "index.passage_prefix=none".into(), vectors].to_vec()
     };
-    let mut index = |passages: &[String], name: &str| {
+    let index = |passages: &[String], name: &str| {
         Small { passages: passages.to_vec(), prefix: false, ..Small::default() }.write_texts(&sandbox, name);
         let out = format!("index-{name}");
         let (_, err) = works(&sandbox, &with_sets(&["index", name, "--out", &out], &sets(&format!("vectors-{name}"))));
