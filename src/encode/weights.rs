@@ -23,8 +23,12 @@ pub(super) enum Weights {
     Files { files: Vec<(PathBuf, Mmap)>, tensors: BTreeMap<String, Place> },
     /// Any tensor by name and shape, for models that are made rather than trained.
     #[cfg(test)]
-    Made(Box<dyn Fn(&str, &[usize]) -> Option<Vec<f32>>>),
+    Made(Maker),
 }
+
+/// Numbers of a tensor by its name and shape.
+#[cfg(test)]
+pub(super) type Maker = Box<dyn Fn(&str, &[usize]) -> Option<Vec<f32>>>;
 
 /// Where one tensor lies.
 pub(super) struct Place {

@@ -344,7 +344,6 @@ fn settings(config: &RunConfig) -> ClientSettings {
             calls: (g.max_calls > 0).then_some(g.max_calls.into()),
             usd: (g.max_usd > 0.0).then_some(g.max_usd),
         },
-        ..ClientSettings::default()
     }
 }
 

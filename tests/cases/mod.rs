@@ -114,7 +114,7 @@ fn propagation_is_as_its_formulas_say() {
             for backend in backends() {
                 let corpus = backend.load(Arc::new(data.clone())).unwrap();
                 let found = corpus.propagate(form, params, &[query]).unwrap();
-                assert_eq!(found, [expected.clone()], "{}: {form:?}", case.name);
+                assert_eq!(found, std::slice::from_ref(&expected), "{}: {form:?}", case.name);
             }
         }
     }
