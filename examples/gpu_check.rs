@@ -16,7 +16,8 @@ use cudarc::driver::{CudaStream, sys};
 use livingrag::backend::cuda::{CudaDevice, KernelTime};
 use livingrag::backend::device::DeviceBackend;
 use livingrag::backend::{
-    self, ActivationStore, Backend, Form, Matrix, PropagationQuery, Reset, RetrievalData, ScanQuery, StoreId,
+    self, ActivationStore, Backend, Form, Matrix, PropagationQuery, Reset, RetrievalData, RetrievalParams,
+    RetrievalQuery, ScanQuery, StoreId,
 };
 use livingrag::config::{BackendConfig, BackendKind};
 use livingrag::math::graph::{Csr, Graph, WeightedCsr};
@@ -88,7 +89,7 @@ fn graph(nodes: usize, vectors: bool) -> RetrievalData {
             passage_entities: Csr::from_rows(&rows),
         },
         occurrences: WeightedCsr::from_rows(&occurrences),
-        passages: Matrix::new(1, vec![1.0; passages]),
+        passages: unit_rows(&mut rng, passages, dim),
         sentences: unit_rows(&mut rng, passages, dim),
         entities: Matrix::new(1, vec![1.0; entities]),
     }
@@ -258,6 +259,46 @@ fn propagation(gpu: &DeviceBackend<CudaDevice>, cpu: &dyn Backend, copy: f64, qu
     }
 }
 
+/// Seeds to ranking in one call; the CPU is given the cosines of questions and passages, which the GPU computes each time.
+fn retrieval(gpu: &DeviceBackend<CudaDevice>, cpu: &dyn Backend, copy: f64, quick: bool, rows: &mut Vec<Value>) {
+    let nodes = if quick { 10_000 } else { 200_000 };
+    let data = Arc::new(graph(nodes, true));
+    let (corpus, beside) = (gpu.load(Arc::clone(&data)).unwrap(), cpu.load(Arc::clone(&data)).unwrap());
+    eprintln!("{}", corpus.plan().unwrap_or_default());
+    let mut rng = ChaCha8Rng::seed_from_u64(6);
+    let questions = unit_rows(&mut rng, 256, 768);
+    let (entities, passages) = (data.graph.n_entities(), data.graph.n_passages());
+    let seeds: Vec<Vec<(u32, f64)>> =
+        (0..256).map(|_| (0..3).map(|_| (below(&mut rng, entities) as u32, 0.9)).collect()).collect();
+    let views: Vec<&[f32]> = (0..256).map(|q| questions.row(q)).collect();
+    let similarities = beside.passage_similarities(&views).unwrap();
+    let params = RetrievalParams {
+        form: Form::Bfs,
+        propagation: PropagationParams { max_iterations: 3, threshold: 0.4, top_k_sentence: 1 },
+        passage_ratio: 1.5,
+        passage_node_weight: 0.05,
+        damping: DAMPING,
+        best: Some(20),
+    };
+    for batch in [1, 64, 256] {
+        let queries: Vec<RetrievalQuery> = (0..batch)
+            .map(|q| RetrievalQuery { seeds: &seeds[q], question: views[q], similarities: &similarities[q] })
+            .collect();
+        let timed = Timed::of(gpu.device(), || drop(corpus.retrieve(&params, &queries).unwrap()));
+        let on_cpu = wall_ms(|| drop(beside.retrieve(&params, &queries).unwrap()));
+        let (e, s, p, b) = (entities as f64, data.graph.n_sentences() as f64, passages as f64, batch as f64);
+        let lanes = batch.next_power_of_two().max(4) as f64;
+        let sweeps = relaxation_sweeps(DAMPING, 1e-7) as f64 + 1.0;
+        let entries = data.graph.adjacency.values.len() as f64;
+        // Products with sentences and passages, state of propagation, weights, then the sweeps with x read once.
+        let before = 4.0 * 768.0 * (s + p) * (b / 64.0).ceil() + b * (56.0 * e + 8.0 * s + 16.0 * p);
+        let least = before + sweeps * (8.0 * entries + 16.0 * nodes as f64 * lanes);
+        let most = before + sweeps * (8.0 * entries + 12.0 * nodes as f64 * lanes + 4.0 * entries * lanes);
+        let size = json!({"nodes": nodes, "edges": data.graph.n_edges()});
+        rows.push(row("retrieve", size, batch, &timed, least, most, copy, Some(on_cpu)));
+    }
+}
+
 struct Store {
     id: StoreId,
     maps: Vec<SparseVector>,
@@ -372,6 +413,7 @@ fn main() -> ExitCode {
     let mut rows = Vec::new();
     pagerank(&gpu, &*cpu, copy, quick, &mut rows);
     propagation(&gpu, &*cpu, copy, quick, &mut rows);
+    retrieval(&gpu, &*cpu, copy, quick, &mut rows);
     scans(&gpu, &*cpu, copy, quick, &mut rows);
     let result = json!({
         "device": gpu.description().device,

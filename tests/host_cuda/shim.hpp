@@ -27,6 +27,32 @@ struct alignas(16) float4 {
 };
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 
+// Half precision as a kernel sees it: 16 bits, converted to and from float.
+struct __half {
+    std::uint16_t bits;
+};
+inline float __half2float(__half h) {
+    const std::uint32_t sign = (h.bits & 0x8000u) << 16, rest = h.bits & 0x7fffu;
+    if (rest >= 0x7c00u) return std::bit_cast<float>(sign | 0x7f800000u | (rest & 0x3ffu) << 13);
+    // Below the smallest normal number the value is rest / 2^24; above, the exponents differ by 112.
+    if (rest < 0x400u) return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(static_cast<float>(rest) * 0x1p-24f));
+    return std::bit_cast<float>(sign | (rest + (112u << 10)) << 13);
+}
+// To the nearest, ties to even.
+inline __half __float2half_rn(float v) {
+    const std::uint32_t bits = std::bit_cast<std::uint32_t>(v), rest = bits & 0x7fffffffu;
+    const auto sign = static_cast<std::uint16_t>(bits >> 16 & 0x8000u);
+    if (rest > 0x7f800000u) return {static_cast<std::uint16_t>(sign | 0x7fffu)};
+    if (rest >= 0x477ff000u) return {static_cast<std::uint16_t>(sign | 0x7c00u)};  // 65,520 and above
+    if (rest < 0x38800000u) {
+        // Adding 1/2 leaves multiples of 2^-24 in the lowest bits, rounded as asked.
+        const float shifted = std::bit_cast<float>(rest) + 0.5f;
+        return {static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(shifted) - 0x3f000000u))};
+    }
+    const std::uint32_t odd = rest >> 13 & 1u;
+    return {static_cast<std::uint16_t>(sign | ((rest + 0xfffu + odd) >> 13) - (112u << 10))};
+}
+
 namespace shim {
 
 struct Index3 {

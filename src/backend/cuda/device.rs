@@ -12,6 +12,7 @@ use cudarc::driver::{
 };
 use cudarc::nvrtc::Ptx;
 
+use crate::backend::device::encoder::{BLOCK, Launch};
 use crate::backend::device::kernel::{self, Kernel};
 use crate::backend::device::{Arg, Device, Shape};
 use crate::{Error, Result};
@@ -19,6 +20,8 @@ use crate::{Error, Result};
 /// PTX of each file of `kernels/`.
 const MODULES: &[(&str, &str)] = &[
     ("dense", include_str!(concat!(env!("OUT_DIR"), "/dense.ptx"))),
+    ("encoder_attention", include_str!(concat!(env!("OUT_DIR"), "/encoder_attention.ptx"))),
+    ("encoder_elementwise", include_str!(concat!(env!("OUT_DIR"), "/encoder_elementwise.ptx"))),
     ("pagerank", include_str!(concat!(env!("OUT_DIR"), "/pagerank.ptx"))),
     ("passage_weight", include_str!(concat!(env!("OUT_DIR"), "/passage_weight.ptx"))),
     ("propagate", include_str!(concat!(env!("OUT_DIR"), "/propagate.ptx"))),
@@ -46,6 +49,10 @@ pub struct CudaDevice {
     times: Mutex<Option<Vec<(Kernel, CudaEvent, CudaEvent)>>>,
 }
 
+/// Where memory of a GPU lies that somebody else owns.
+#[derive(Debug, Clone, Copy)]
+pub struct Pointer(pub sys::CUdeviceptr);
+
 /// Memory of a GPU.
 pub struct CudaBuffer {
     slice: CudaSlice<u8>,
@@ -59,17 +66,14 @@ impl CudaDevice {
     /// Without a driver, without such a device, or when the driver does not take the kernels.
     pub fn new(ordinal: usize) -> Result<Self> {
         // SAFETY: looks for the driver's library and loads it; nothing of it is called.
+        #[cfg(not(feature = "cuda-encoders"))]
         if !unsafe { sys::is_culib_present() } {
             return Err(Error::request(
                 "CUDA cannot be used: this machine has no NVIDIA driver (libcuda.so was not found)",
             )
             .with_hint("use backend.kind = \"auto\" or \"cpu\""));
         }
-        let context = CudaContext::new(ordinal).map_err(|e| {
-            Error::request(format!("CUDA cannot be used: the driver gives no device {ordinal}"))
-                .with_hint("use backend.kind = \"auto\" or \"cpu\"; `nvidia-smi` lists the devices")
-                .with_source(e)
-        })?;
+        let context = CudaContext::new(ordinal).map_err(|e| no_device(ordinal, e))?;
         // SAFETY: everything of this context runs on the one stream made below.
         unsafe { context.disable_event_tracking() };
         let stream = context.new_stream().map_err(|e| failed("cannot make a stream", e))?;
@@ -131,10 +135,85 @@ impl CudaDevice {
         Ok(by_symbol.into_iter().map(of).collect())
     }
 
+    /// Starts a kernel over memory that somebody else owns, on [`stream`](Self::stream).
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start(&self, launch: &Launch<'_, Pointer>) -> Result<()> {
+        match launch.shape(BLOCK)? {
+            Some(shape) => self.run(launch.kernel, shape, &launch.args, |pointer| &pointer.0),
+            None => Ok(()),
+        }
+    }
+
+    /// Starts a kernel; `address` finds a buffer's.
+    fn run<B>(
+        &self,
+        kernel: Kernel,
+        shape: Shape,
+        args: &[Arg<'_, B>],
+        address: impl for<'b> Fn(&'b B) -> &'b sys::CUdeviceptr,
+    ) -> Result<()> {
+        let function = self
+            .functions
+            .get(kernel.symbol)
+            .ok_or_else(|| Error::work(format!("CUDA: there is no kernel {}", kernel.symbol)))?;
+        let measured = self.times.lock().unwrap_or_else(PoisonError::into_inner).is_some();
+        let start = if measured { Some(self.event()?) } else { None };
+        let mut launch = self.stream.launch_builder(function);
+        for arg in args {
+            match arg {
+                Arg::In(buffer) | Arg::Out(buffer) => launch.arg(address(buffer)),
+                Arg::U32(v) => launch.arg(v),
+                Arg::F32(v) => launch.arg(v),
+                Arg::F64(v) => launch.arg(v),
+            };
+        }
+        let config = LaunchConfig {
+            grid_dim: (shape.grid.0, shape.grid.1, 1),
+            block_dim: (shape.block, 1, 1),
+            shared_mem_bytes: 0,
+        };
+        // SAFETY: number, order and kind of the arguments are those the same call has under the sanitizers of tests/host_cuda, and
+        // buffers live until the stream has passed what was launched (they are freed in stream order).
+        unsafe { launch.launch(config) }.map_err(|e| failed(&format!("cannot launch {}", kernel.symbol), e))?;
+        if let Some(start) = start {
+            let end = self.event()?;
+            if let Some(launches) = self.times.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+                launches.push((kernel, start, end));
+            }
+        }
+        Ok(())
+    }
+
     fn event(&self) -> Result<CudaEvent> {
         let flags = sys::CUevent_flags::CU_EVENT_DEFAULT;
         self.stream.record_event(Some(flags)).map_err(|e| failed("cannot record an event", e))
     }
+}
+
+/// candle's device on a stream of its own, which is given too.
+///
+/// # Errors
+/// Without a device.
+#[cfg(feature = "cuda-encoders")]
+pub(super) fn candle(ordinal: usize) -> Result<(candle_core::Device, Arc<CudaStream>)> {
+    let device = candle_core::Device::new_cuda_with_stream(ordinal).map_err(|e| no_device(ordinal, e))?;
+    let stream = match &device {
+        candle_core::Device::Cuda(cuda) => {
+            // SAFETY: everything of this context runs on the one stream, and nothing was allocated yet.
+            unsafe { cuda.disable_event_tracking() };
+            cuda.cuda_stream()
+        }
+        _ => return Err(Error::work("candle gave another device than a GPU")),
+    };
+    Ok((device, stream))
+}
+
+fn no_device(ordinal: usize, error: impl std::error::Error + Send + Sync + 'static) -> Error {
+    Error::request(format!("CUDA cannot be used: the driver gives no device {ordinal}"))
+        .with_hint("use backend.kind = \"auto\" or \"cpu\"; `nvidia-smi` lists the devices")
+        .with_source(error)
 }
 
 fn failed(what: &str, error: DriverError) -> Error {
@@ -200,36 +279,7 @@ impl Device for CudaDevice {
     }
 
     fn launch(&self, kernel: Kernel, shape: Shape, args: &[Arg<'_, CudaBuffer>]) -> Result<()> {
-        let function = self
-            .functions
-            .get(kernel.symbol)
-            .ok_or_else(|| Error::work(format!("CUDA: there is no kernel {}", kernel.symbol)))?;
-        let measured = self.times.lock().unwrap_or_else(PoisonError::into_inner).is_some();
-        let start = if measured { Some(self.event()?) } else { None };
-        let mut launch = self.stream.launch_builder(function);
-        for arg in args {
-            match arg {
-                Arg::In(buffer) | Arg::Out(buffer) => launch.arg(&buffer.address),
-                Arg::U32(v) => launch.arg(v),
-                Arg::F32(v) => launch.arg(v),
-                Arg::F64(v) => launch.arg(v),
-            };
-        }
-        let config = LaunchConfig {
-            grid_dim: (shape.grid.0, shape.grid.1, 1),
-            block_dim: (shape.block, 1, 1),
-            shared_mem_bytes: 0,
-        };
-        // SAFETY: number, order and kind of the arguments are those the same call has under the sanitizers of tests/host_cuda, and
-        // buffers live until the stream has passed what was launched (they are freed in stream order).
-        unsafe { launch.launch(config) }.map_err(|e| failed(&format!("cannot launch {}", kernel.symbol), e))?;
-        if let Some(start) = start {
-            let end = self.event()?;
-            if let Some(launches) = self.times.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
-                launches.push((kernel, start, end));
-            }
-        }
-        Ok(())
+        self.run(kernel, shape, args, |buffer| &buffer.address)
     }
 }
 

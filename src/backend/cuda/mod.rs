@@ -1,11 +1,14 @@
 //! The CUDA backend: [`DeviceBackend`] over an NVIDIA GPU.
 //!
-//! In: a driver found at run time (nothing is linked). Out: a backend, or one sentence that says what is missing. The kernels are embedded as
-//! PTX, which the driver compiles for the card when they are first loaded and keeps in its cache.
+//! In: a driver (with the feature `cuda` found at run time; with `cuda-encoders` linked, as candle does). Out: a backend, or one sentence that
+//! says what is missing. The kernels are embedded as PTX, which the driver compiles for the card when they are first loaded and keeps in its
+//! cache. There is one device and one stream a process, which backend and encoders share.
 
 mod device;
 
-pub use device::{CudaDevice, KernelTime};
+use std::sync::{Arc, Mutex, PoisonError};
+
+pub use device::{CudaDevice, KernelTime, Pointer};
 
 use crate::Result;
 use crate::backend::Backend;
@@ -14,10 +17,52 @@ use crate::backend::device::DeviceBackend;
 /// Whether CUDA was built in.
 pub const BUILT: bool = true;
 
-/// The first device.
+/// What is open.
+#[derive(Clone)]
+struct Opened {
+    device: Arc<CudaDevice>,
+    #[cfg(feature = "cuda-encoders")]
+    candle: candle_core::Device,
+}
+
+static OPENED: Mutex<Option<Opened>> = Mutex::new(None);
+
+fn opened() -> Result<Opened> {
+    let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = &*opened {
+        return Ok(known.clone());
+    }
+    #[cfg(not(feature = "cuda-encoders"))]
+    let new = Opened { device: Arc::new(CudaDevice::new(0)?) };
+    #[cfg(feature = "cuda-encoders")]
+    let new = {
+        let (candle, stream) = device::candle(0)?;
+        Opened { device: Arc::new(CudaDevice::on_stream(stream)?), candle }
+    };
+    Ok(opened.insert(new).clone())
+}
+
+/// The first device, opened once a process.
 ///
 /// # Errors
 /// Without a driver, without a device, or when the driver does not take the kernels.
+pub fn shared() -> Result<Arc<CudaDevice>> {
+    Ok(opened()?.device)
+}
+
+/// candle's device on the stream of [`shared`].
+///
+/// # Errors
+/// As [`shared`].
+#[cfg(feature = "cuda-encoders")]
+pub fn candle() -> Result<candle_core::Device> {
+    Ok(opened()?.candle)
+}
+
+/// A backend on the first device.
+///
+/// # Errors
+/// As [`shared`].
 pub fn open(threads: usize) -> Result<Box<dyn Backend>> {
-    Ok(Box::new(DeviceBackend::new(CudaDevice::new(0)?, threads)))
+    Ok(Box::new(DeviceBackend::shared(shared()?, threads)))
 }

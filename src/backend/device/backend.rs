@@ -21,7 +21,12 @@ pub struct DeviceBackend<D: Device> {
 impl<D: Device> DeviceBackend<D> {
     /// Over a device; `threads` host threads are told in the description only.
     pub fn new(device: D, threads: usize) -> Self {
-        Self { engine: Engine::new(Arc::new(device)), turn: Arc::default(), stores: Mutex::default(), threads }
+        Self::shared(Arc::new(device), threads)
+    }
+
+    /// Over a device that others use too.
+    pub fn shared(device: Arc<D>, threads: usize) -> Self {
+        Self { engine: Engine::new(device), turn: Arc::default(), stores: Mutex::default(), threads }
     }
 
     /// What it runs on.

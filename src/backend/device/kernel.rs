@@ -20,6 +20,16 @@ macro_rules! kernels {
 
 kernels! {
     DENSE_PRODUCTS = "dense" "dense_products_f32";
+    ENCODER_BIAS_F16 = "encoder_elementwise" "encoder_bias_f16";
+    ENCODER_BIAS_F32 = "encoder_elementwise" "encoder_bias_f32";
+    ENCODER_JOIN_F16 = "encoder_attention" "encoder_join_f16";
+    ENCODER_JOIN_F32 = "encoder_attention" "encoder_join_f32";
+    ENCODER_NORM_F16 = "encoder_elementwise" "encoder_norm_f16";
+    ENCODER_NORM_F32 = "encoder_elementwise" "encoder_norm_f32";
+    ENCODER_SPLIT_F16 = "encoder_attention" "encoder_split_f16";
+    ENCODER_SPLIT_F32 = "encoder_attention" "encoder_split_f32";
+    ENCODER_WEIGHTS_F16 = "encoder_attention" "encoder_weights_f16";
+    ENCODER_WEIGHTS_F32 = "encoder_attention" "encoder_weights_f32";
     PAGERANK_HUB_RESIDUAL = "pagerank" "pagerank_hub_residual_f32";
     PAGERANK_HUBS = "pagerank" "pagerank_hubs_f32";
     PAGERANK_MASS = "pagerank" "pagerank_mass_f64";
@@ -101,6 +111,7 @@ mod tests {
             ("passage_weight", "PASSAGE_TILE", PASSAGE_TILE),
             ("scan", "SCAN_TILE", SCAN_TILE_EXPERIENCES),
             ("dense", "DENSE_TILE", DENSE_TILE),
+            ("encoder_attention", "SCORE_TILE", crate::backend::device::encoder::SCORE_TILE),
             ("pagerank", "RESIDUAL_ROWS", RESIDUAL_ROWS),
         ] {
             let text = fs::read_to_string(folder().join(format!("{file}.cu"))).unwrap();

@@ -9,6 +9,7 @@ mod backend;
 mod checks;
 mod corpus;
 mod dense;
+pub mod encoder;
 pub mod kernel;
 mod pagerank;
 pub mod plan;
