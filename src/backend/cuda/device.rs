@@ -66,7 +66,6 @@ impl CudaDevice {
     /// Without a driver, without such a device, or when the driver does not take the kernels.
     pub fn new(ordinal: usize) -> Result<Self> {
         // SAFETY: looks for the driver's library and loads it; nothing of it is called.
-        #[cfg(not(feature = "cuda-encoders"))]
         if !unsafe { sys::is_culib_present() } {
             return Err(Error::request(
                 "CUDA cannot be used: this machine has no NVIDIA driver (libcuda.so was not found)",
@@ -190,24 +189,6 @@ impl CudaDevice {
         let flags = sys::CUevent_flags::CU_EVENT_DEFAULT;
         self.stream.record_event(Some(flags)).map_err(|e| failed("cannot record an event", e))
     }
-}
-
-/// candle's device on a stream of its own, which is given too.
-///
-/// # Errors
-/// Without a device.
-#[cfg(feature = "cuda-encoders")]
-pub(super) fn candle(ordinal: usize) -> Result<(candle_core::Device, Arc<CudaStream>)> {
-    let device = candle_core::Device::new_cuda_with_stream(ordinal).map_err(|e| no_device(ordinal, e))?;
-    let stream = match &device {
-        candle_core::Device::Cuda(cuda) => {
-            // SAFETY: everything of this context runs on the one stream, and nothing was allocated yet.
-            unsafe { cuda.disable_event_tracking() };
-            cuda.cuda_stream()
-        }
-        _ => return Err(Error::work("candle gave another device than a GPU")),
-    };
-    Ok((device, stream))
 }
 
 fn no_device(ordinal: usize, error: impl std::error::Error + Send + Sync + 'static) -> Error {

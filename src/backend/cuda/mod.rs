@@ -1,8 +1,7 @@
 //! The CUDA backend: [`DeviceBackend`] over an NVIDIA GPU.
 //!
-//! In: a driver (with the feature `cuda` found at run time; with `cuda-encoders` linked, as candle does). Out: a backend, or one sentence that
-//! says what is missing. The kernels are embedded as PTX, which the driver compiles for the card when they are first loaded and keeps in its
-//! cache. There is one device and one stream a process, which backend and encoders share.
+//! In: a driver, found at run time. Out: a backend, or one sentence that says what is missing. The kernels are embedded as PTX, which the
+//! driver compiles for the card when they are first loaded and keeps in its cache. There is one device and one stream a process.
 
 mod device;
 
@@ -21,8 +20,6 @@ pub const BUILT: bool = true;
 #[derive(Clone)]
 struct Opened {
     device: Arc<CudaDevice>,
-    #[cfg(feature = "cuda-encoders")]
-    candle: candle_core::Device,
 }
 
 static OPENED: Mutex<Option<Opened>> = Mutex::new(None);
@@ -32,13 +29,7 @@ fn opened() -> Result<Opened> {
     if let Some(known) = &*opened {
         return Ok(known.clone());
     }
-    #[cfg(not(feature = "cuda-encoders"))]
     let new = Opened { device: Arc::new(CudaDevice::new(0)?) };
-    #[cfg(feature = "cuda-encoders")]
-    let new = {
-        let (candle, stream) = device::candle(0)?;
-        Opened { device: Arc::new(CudaDevice::on_stream(stream)?), candle }
-    };
     Ok(opened.insert(new).clone())
 }
 
@@ -48,15 +39,6 @@ fn opened() -> Result<Opened> {
 /// Without a driver, without a device, or when the driver does not take the kernels.
 pub fn shared() -> Result<Arc<CudaDevice>> {
     Ok(opened()?.device)
-}
-
-/// candle's device on the stream of [`shared`].
-///
-/// # Errors
-/// As [`shared`].
-#[cfg(feature = "cuda-encoders")]
-pub fn candle() -> Result<candle_core::Device> {
-    Ok(opened()?.candle)
 }
 
 /// A backend on the first device.
