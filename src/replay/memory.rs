@@ -112,7 +112,8 @@ pub fn process_bytes(config: &RunConfig, sizes: &Sizes, threads: u64, together: 
 pub fn runs_bytes(config: &RunConfig, sizes: &Sizes, threads: u64, together: Together) -> u64 {
     let Together { runs, orders, queries } = together;
     let m = &sizes.matrices;
-    let lag = u64::from(config.replay.lag);
+    // A block is never longer than the stream.
+    let lag = u64::from(config.replay.lag).min(queries);
     let block = if config.replay.block == 0 { lag } else { u64::from(config.replay.block).min(lag) };
     // The first batch is `linear` of the whole stream, which describes it.
     let batch = (runs * block).max(queries);
