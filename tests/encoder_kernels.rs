@@ -1,5 +1,5 @@
 //! The encoders' kernels on the processor against `math::encoder`: bias and GELU, layer normalisation, attention around products that
-//! the test makes itself, in single and half precision.
+//! the test makes itself, in single and half precision; and whole models on the way that a GPU takes, with candle's products.
 //!
 //! Tolerances: single precision 2e-6 of values near 1 and 1e-5 after attention; half precision its own rounding, 2⁻¹¹ of a value.
 
@@ -7,9 +7,16 @@
 
 mod host_cuda;
 
+use std::path::Path;
+use std::sync::Arc;
+
+use candle_core::{CpuStorage, DType, InplaceOp1, Layout, Storage, Tensor};
 use host_cuda::{HostBuffer, HostCuda};
-use livingrag::backend::device::Device;
-use livingrag::backend::device::encoder::{self, Element, Norm, Terms, Texts};
+use livingrag::Result;
+use livingrag::backend::device::encoder::{self, Element, Launch, Norm, Terms, Texts};
+use livingrag::backend::device::{Arg, Device};
+use livingrag::encode::ops::Kernels;
+use livingrag::encode::{CrossEncoder, Embedder, EncodeDevice, ModelFolder, Precision};
 use livingrag::math::encoder::{attend, disentangled_score, gelu, layer_norm, relative_bucket};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -348,4 +355,163 @@ fn attention_agrees_with_the_reference() {
             }
         }
     }
+}
+
+/// The kernels on the processor, over candle's tensors: what a GPU does but for its products.
+struct OnHost(HostCuda);
+
+impl std::fmt::Debug for OnHost {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("OnHost")
+    }
+}
+
+/// The bytes of a tensor's numbers.
+fn tensor_bytes(tensor: &Tensor) -> Vec<u8> {
+    let numbers = tensor.flatten_all().unwrap();
+    match tensor.dtype() {
+        DType::F32 => bytemuck::cast_slice(&numbers.to_vec1::<f32>().unwrap()).to_vec(),
+        DType::U32 => bytemuck::cast_slice(&numbers.to_vec1::<u32>().unwrap()).to_vec(),
+        // Exact: every half is a single.
+        DType::F16 => {
+            let wide = numbers.to_dtype(DType::F32).unwrap().to_vec1::<f32>().unwrap();
+            bytemuck::cast_slice(&wide.iter().map(|&v| half_bits(v)).collect::<Vec<u16>>()).to_vec()
+        }
+        other => panic!("no kernel takes {other:?}"),
+    }
+}
+
+/// Puts the numbers of a tensor into another's own memory.
+struct Fill(Tensor);
+
+impl InplaceOp1 for Fill {
+    fn name(&self) -> &'static str {
+        "fill"
+    }
+
+    fn cpu_fwd(&self, storage: &mut CpuStorage, layout: &Layout) -> candle_core::Result<()> {
+        let (from, to) = layout.contiguous_offsets().unwrap();
+        let (source, _) = self.0.storage_and_layout();
+        match (storage, &*source) {
+            (CpuStorage::F32(all), Storage::Cpu(CpuStorage::F32(new))) => all[from..to].copy_from_slice(new),
+            (CpuStorage::F16(all), Storage::Cpu(CpuStorage::F16(new))) => all[from..to].copy_from_slice(new),
+            _ => panic!("no kernel writes this"),
+        }
+        Ok(())
+    }
+}
+
+impl Kernels for OnHost {
+    fn start(&self, launch: &Launch<'_, Tensor>) -> Result<()> {
+        let Self(device) = self;
+        let bytes = |arg: &Arg<'_, Tensor>| match arg {
+            Arg::In(tensor) | Arg::Out(tensor) => {
+                assert!(tensor.is_contiguous());
+                tensor_bytes(tensor)
+            }
+            _ => Vec::new(),
+        };
+        let mut held: Vec<Vec<u8>> = launch.args.iter().map(bytes).collect();
+        let buffers: Vec<HostBuffer> = held
+            .iter()
+            .map(|bytes| {
+                let buffer = device.alloc(bytes.len()).unwrap();
+                device.write(&buffer, 0, bytes).unwrap();
+                buffer
+            })
+            .collect();
+        let args: Vec<Arg<'_, HostBuffer>> = launch
+            .args
+            .iter()
+            .zip(&buffers)
+            .map(|(arg, buffer)| match *arg {
+                Arg::In(_) => Arg::In(buffer),
+                Arg::Out(_) => Arg::Out(buffer),
+                Arg::U32(v) => Arg::U32(v),
+                Arg::F32(v) => Arg::F32(v),
+                Arg::F64(v) => Arg::F64(v),
+            })
+            .collect();
+        let Some(shape) = launch.shape(device.block(256))? else { return Ok(()) };
+        device.launch(launch.kernel, shape, &args)?;
+        for ((arg, buffer), bytes) in launch.args.iter().zip(&buffers).zip(&mut held) {
+            let Arg::Out(tensor) = arg else { continue };
+            device.read(buffer, bytes)?;
+            let wide: Vec<f32> = match tensor.dtype() {
+                DType::F32 => bytemuck::cast_slice(bytes).to_vec(),
+                _ => bytemuck::cast_slice::<u8, u16>(bytes).iter().map(|&bits| half_value(bits)).collect(),
+            };
+            let new = Tensor::from_vec(wide, tensor.shape(), &candle_core::Device::Cpu);
+            new.and_then(|new| tensor.inplace_op1(&Fill(new.to_dtype(tensor.dtype())?))).unwrap();
+        }
+        Ok(())
+    }
+}
+
+fn on_host() -> Option<EncodeDevice> {
+    let kernels = OnHost(HostCuda::with_seed(5)?);
+    Some(EncodeDevice::with_kernels(candle_core::Device::Cpu, Arc::new(kernels), "the kernels on the processor"))
+}
+
+fn case(name: &str) -> (ModelFolder, serde_json::Value) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/encoders").join(name);
+    let expected = std::fs::read_to_string(folder.join("expected.json")).unwrap();
+    (ModelFolder::open(&folder).unwrap(), serde_json::from_str(&expected).unwrap())
+}
+
+fn largest_difference(found: &[f32], expected: &serde_json::Value) -> f64 {
+    let expected = expected.as_array().unwrap();
+    assert_eq!(found.len(), expected.len());
+    found.iter().zip(expected).map(|(a, b)| (f64::from(*a) - b.as_f64().unwrap()).abs()).fold(0.0, f64::max)
+}
+
+/// The way of a GPU through whole models, every family and every kind of position term: logits of Hugging Face transformers.
+#[test]
+fn logits_of_whole_models_are_those_of_transformers() {
+    let Some(device) = on_host() else { return };
+    for name in ["bert", "deberta_v3", "deberta_conv", "deberta_p2c", "deberta_no_buckets", "mpnet", "roberta"] {
+        let (folder, expected) = case(name);
+        let rows = expected["pairs"].as_array().unwrap();
+        let pairs: Vec<(&str, &str)> =
+            rows.iter().map(|r| (r["premise"].as_str().unwrap(), r["hypothesis"].as_str().unwrap())).collect();
+        // Half precision rounds hidden states of size 1 to 2⁻¹¹, several times a layer.
+        for (precision, tolerance) in [(Precision::F32, 2e-5), (Precision::F16, 1e-2)] {
+            let model = CrossEncoder::load(&folder, &device, precision).unwrap();
+            let scores = model.score(&pairs, &mut |_| {}).unwrap();
+            for (i, row) in rows.iter().enumerate() {
+                let difference = largest_difference(scores.row(i), &row["logits"]);
+                assert!(difference < tolerance, "{name}, {precision:?}, pair {i}: {difference}");
+            }
+            let alone = model.score(&pairs[1..2], &mut |_| {}).unwrap();
+            let near = alone.row(0).iter().zip(scores.row(1)).all(|(a, b)| f64::from((a - b).abs()) < tolerance / 2.0);
+            assert!(near, "{name}, {precision:?}: alone and in a batch");
+        }
+    }
+}
+
+#[test]
+fn vectors_of_whole_models_are_those_of_sentence_transformers() {
+    let Some(device) = on_host() else { return };
+    for name in ["bert_mean", "mpnet_mean"] {
+        let (folder, expected) = case(name);
+        let rows = expected["texts"].as_array().unwrap();
+        let texts: Vec<&str> = rows.iter().map(|r| r["text"].as_str().unwrap()).collect();
+        let model = Embedder::load(&folder, &device, Precision::F32).unwrap();
+        let embedded = model.embed(&texts, &mut |_| {}).unwrap();
+        for (row, vector) in rows.iter().zip(embedded.vectors.chunks_exact(model.dim())) {
+            let difference = largest_difference(vector, &row["vector"]);
+            assert!(difference < 2e-6, "{name}, {:?}: {difference}", row["text"]);
+        }
+    }
+}
+
+/// A precision that a place lacks is refused before weights are read.
+#[test]
+fn places_refuse_precisions_they_lack() {
+    let (folder, _) = case("bert");
+    let on_processor = CrossEncoder::load(&folder, &EncodeDevice::cpu(), Precision::F16).err().unwrap();
+    assert!(on_processor.to_string().contains("precision f16 is for GPUs"), "{on_processor}");
+    let Some(device) = on_host() else { return };
+    let on_gpu = CrossEncoder::load(&folder, &device, Precision::Bf16).err().unwrap();
+    assert!(on_gpu.to_string().contains("precision bf16 is for CPUs"), "{on_gpu}");
 }

@@ -87,8 +87,13 @@ fn runs_of_a_sweep_equal_runs_alone_and_are_left_alone_afterwards() {
     let again = sandbox.run(&["sweep", "s.toml", "--out", "r"]);
     assert!(again.starts_with("exit code: 2\n"), "{again}");
     assert!(again.contains("error: r/s holds a sweep: 18 of 18 runs are finished, 0 begun"), "{again}");
+    // What a kill between a run's manifest and the end of its journal leaves behind is tidied away.
+    let finished = together.keys().find_map(|name| name.strip_suffix("/manifest.json")).unwrap();
+    let left = sandbox.path().join("r/s").join(finished).join("journal.jsonl");
+    std::fs::write(&left, "of a finished run").unwrap();
     let resumed = ok(&sandbox, &["sweep", "s.toml", "--out", "r", "--resume"]);
     assert!(resumed.contains("18 runs: 0 finished, 18 finished before"), "{resumed}");
+    assert!(!left.exists());
     let rerun = ok(&sandbox, &["sweep", "s.toml", "--out", "r", "--rerun", "all", "--only", "*-living-*"]);
     assert!(rerun.contains("3 runs: 3 finished\n"), "{rerun}");
     same(&runs(&sandbox.path().join("r/s")), &together, "after --rerun all");

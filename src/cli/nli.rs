@@ -48,7 +48,7 @@ pub struct EvalArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub limit: Option<u32>,
     /// Precision of the products; sums are single precision always
-    #[arg(long, value_enum, default_value = "f32", value_name = "TYPE")]
+    #[arg(long, value_enum, default_value = "auto", value_name = "TYPE")]
     pub precision: PrecisionArg,
     /// Where to run
     #[arg(long, value_enum, default_value = "auto", value_name = "DEVICE")]
@@ -61,10 +61,14 @@ pub struct EvalArgs {
 /// [`Precision`] on the command line.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub enum PrecisionArg {
+    /// f32 on the CPU, f16 on a GPU
+    Auto,
     /// Single precision
     F32,
-    /// Weights and inputs rounded to bfloat16
+    /// Weights and inputs rounded to bfloat16; for CPUs
     Bf16,
+    /// Half precision; for GPUs
+    F16,
 }
 
 /// [`BackendKind`] on the command line.
@@ -106,11 +110,14 @@ fn eval(args: &EvalArgs, global: &Global) -> Result<()> {
         DeviceArg::Cpu => BackendKind::Cpu,
         DeviceArg::Cuda => BackendKind::Cuda,
     };
+    let device = EncodeDevice::open(kind)?;
     let precision = match args.precision {
+        PrecisionArg::Auto => device.usual_precision(),
         PrecisionArg::F32 => Precision::F32,
         PrecisionArg::Bf16 => Precision::Bf16,
+        PrecisionArg::F16 => Precision::F16,
     };
-    let device = EncodeDevice::open(kind)?;
+    device.check(precision)?;
     let folder = encode::locate(&args.model)?;
     let model = CrossEncoder::load(&folder, &device, precision)?;
     let pairs = labelled(&args.file, &lines, model.labels(), args.limit)?;
@@ -128,7 +135,7 @@ fn eval(args: &EvalArgs, global: &Global) -> Result<()> {
         ("model", model.name()),
         ("fingerprint", model.fingerprint()),
         ("device", &device.description()),
-        ("precision", if precision == Precision::F32 { "f32" } else { "bf16" }),
+        ("precision", precision.as_str()),
         ("file", &args.file.display().to_string()),
     ] {
         let _ = writeln!(head, "{name:<14} {fact}");

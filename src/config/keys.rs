@@ -154,8 +154,8 @@ pub const KEYS: &[Key] = &[
         "Model folder or hub id of `nli`, a cross-encoder with labels for entailment and contradiction"),
     key("gates.grounding.window", Integer(0, MAX_WINDOW), "ours",
         "Sentences before and after an evidence sentence that `nli` reads with it, as far as they stand in its passage; 0 is the sentence alone"),
-    key("gates.grounding.precision", OneOf(&["auto", "f32", "bf16"]), "ours",
-        "Precision of the model's products; sums, scores and norms are in 32 bits always; `auto` is `f32` on the CPU and `bf16` on a GPU"),
+    key("gates.grounding.precision", OneOf(&["auto", "f32", "bf16", "f16"]), "ours",
+        "Precision of the model's products; sums, scores and norms are in 32 bits always; `auto` is `f32` on the CPU and `f16` on a GPU; `bf16` is for CPUs only, `f16` for GPUs only"),
     key("gates.grounding.cache", Path, "ours",
         "The file that keeps every scored pair of `nli`; shared by runs and processes; empty keeps none"),
 

@@ -164,13 +164,15 @@ pub enum GroundingKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum PrecisionKind {
-    /// `f32` on the CPU, `bf16` on a GPU; rows and manifest say which.
+    /// `f32` on the CPU, `f16` on a GPU; rows and manifest say which.
     #[default]
     Auto,
     /// 32 bits.
     F32,
-    /// 16 bits, of them 8 of exponent.
+    /// 16 bits, of them 8 of exponent; on CPUs.
     Bf16,
+    /// 16 bits, of them 5 of exponent; on GPUs.
+    F16,
 }
 
 /// What answers.
@@ -303,5 +305,5 @@ names! {
     AnswerMarker { First => "first", Last => "last" }
     TemplateSimilarity { Auto => "auto", Embedding => "embedding", Tokens => "tokens" }
     BackendKind { Auto => "auto", Cpu => "cpu", Cuda => "cuda" }
-    PrecisionKind { Auto => "auto", F32 => "f32", Bf16 => "bf16" }
+    PrecisionKind { Auto => "auto", F32 => "f32", Bf16 => "bf16", F16 => "f16" }
 }

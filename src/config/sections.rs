@@ -174,7 +174,7 @@ pub struct GroundingConfig {
     pub model: String,
     /// Sentences before and after the evidence sentence that belong to its premise.
     pub window: u32,
-    /// `auto`, `f32` or `bf16`.
+    /// `auto`, `f32`, `bf16` (CPU) or `f16` (GPU).
     pub precision: PrecisionKind,
     /// Where scored pairs are kept.
     pub cache: PathBuf,

@@ -6,7 +6,6 @@
 
 use std::path::PathBuf;
 
-use candle_core::Device;
 use serde_json::Value;
 
 use super::batch::Batch;
@@ -69,7 +68,7 @@ struct Model {
 
 impl Model {
     fn load(config: &ModelConfig, weights: &Weights) -> Self {
-        let scope = Scope::root(weights, &Device::Cpu, Precision::F32);
+        let scope = Scope::root(weights, &ops::Place::Host, Precision::F32);
         Self {
             head: Head::load(&scope, config, config.id2label.len()).unwrap(),
             encoder: load_encoder(config, weights, &EncodeDevice::cpu(), Precision::F32).unwrap(),

@@ -68,11 +68,12 @@ impl CrossEncoder {
     /// # Errors
     /// The folder holds another kind of model, its classes are not those of NLI, or its files do not fit each other.
     pub fn load(folder: &ModelFolder, device: &EncodeDevice, precision: Precision) -> Result<Self> {
+        device.check(precision)?;
         let config = ModelConfig::read(folder)?;
         let labels = Labels::find(&config)?;
         let tokenizer = Tokenizer::open(folder, &config, pair_limit(folder, &config)?, false)?;
         let weights = Weights::open(folder)?;
-        let scope = Scope::root(&weights, device.candle(), precision);
+        let scope = Scope::root(&weights, device.place(), precision);
         Ok(Self {
             head: Head::load(&scope, &config, labels.names.len())?,
             encoder: load_encoder(&config, &weights, device, precision)?,

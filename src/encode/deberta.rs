@@ -71,7 +71,8 @@ fn tables(scope: &Scope, config: &ModelConfig) -> Result<Vec<DisentangledTables>
         let name = if settings.share_att_key { shared } else { own };
         let (weight, bias) = layer.pair(name, hidden, hidden)?;
         // Once a model: no reason to round the products.
-        let rows = Linear::new(&weight, &bias, Precision::F32)?.forward(&relative, Activation::None)?;
+        let project = Linear::on(scope.on, &[(&weight, &bias)], Precision::F32)?;
+        let rows = project.forward(&relative, Activation::None)?;
         rows.reshape((2 * span, config.heads, hidden / config.heads))
             .and_then(|rows| rows.transpose(0, 1)?.contiguous())
             .map_err(tensor_failed)
@@ -105,8 +106,8 @@ impl Embeddings {
             |there: bool, name: &str, rows: usize| there.then(|| scope.tensor(name, &[rows, width])).transpose();
         let projection = (width != hidden).then(|| {
             let weight = scope.tensor("embed_proj.weight", &[hidden, width])?;
-            let bias = Tensor::from_vec(vec![0f32; hidden], hidden, scope.device).map_err(tensor_failed)?;
-            Linear::new(&weight, &bias, scope.precision)
+            let bias = Tensor::from_vec(vec![0f32; hidden], hidden, scope.device()).map_err(tensor_failed)?;
+            Linear::on(scope.on, &[(&weight, &bias)], scope.precision)
         });
         Ok(Self {
             words: scope.tensor("word_embeddings.weight", &[config.vocab, width])?,
@@ -160,7 +161,7 @@ impl Conv {
             .and_then(|w| w.contiguous()?.reshape((hidden, kernel * hidden)))
             .map_err(tensor_failed)?;
         Ok(Self {
-            dense: Linear::new(&taps, &bias, scope.precision)?,
+            dense: Linear::on(scope.on, &[(&taps, &bias)], scope.precision)?,
             kernel,
             tanh: config.deberta.conv_tanh,
             norm: scope.norm("LayerNorm", hidden, config.eps)?,

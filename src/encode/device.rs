@@ -1,46 +1,66 @@
 //! The device that encoders run on.
 //!
-//! In: which device is wanted. Out: candle's device, and what it is in words.
+//! In: which device is wanted. Out: where operations run, and what that is in words.
+
+use std::sync::Arc;
 
 use candle_core::Device;
 
+use super::ops::{Kernels, Place, Precision};
 use crate::config::BackendKind;
 use crate::{Error, Result};
 
 /// Where encoders run.
 #[derive(Debug, Clone)]
 pub struct EncodeDevice {
-    device: Device,
+    place: Place,
+    name: String,
 }
 
 impl EncodeDevice {
     /// The processor.
     pub fn cpu() -> Self {
-        Self { device: Device::Cpu }
+        Self { place: Place::Host, name: "cpu".to_owned() }
     }
 
-    /// The device wanted; `auto` is the processor in a build without CUDA for encoders.
+    /// A device of candle's, and what starts kernels over its tensors. Tests start them on the processor.
+    pub fn with_kernels(device: Device, kernels: Arc<dyn Kernels>, name: &str) -> Self {
+        Self { place: Place::Device(device, kernels), name: name.to_owned() }
+    }
+
+    /// The device wanted; `auto` is the GPU where this build and this machine have one, else the processor.
     ///
     /// # Errors
     /// CUDA was asked for and is not there.
     pub fn open(kind: BackendKind) -> Result<Self> {
         match kind {
-            BackendKind::Auto | BackendKind::Cpu => Ok(Self::cpu()),
-            BackendKind::Cuda => {
-                Err(Error::request("encoders run on the CPU only in this build, and CUDA was asked for")
-                    .with_hint("ask for cpu or auto"))
-            }
+            BackendKind::Cpu => Ok(Self::cpu()),
+            BackendKind::Cuda => gpu(),
+            BackendKind::Auto => Ok(gpu().unwrap_or_else(|_| Self::cpu())),
         }
     }
 
-    /// candle's device.
-    pub(super) fn candle(&self) -> &Device {
-        &self.device
+    /// Where operations run.
+    pub(super) fn place(&self) -> &Place {
+        &self.place
     }
 
     /// Whether looking at numbers costs nothing.
     pub fn is_host(&self) -> bool {
-        self.device.is_cpu()
+        matches!(self.place, Place::Host)
+    }
+
+    /// Refuses a precision that this device does not have.
+    ///
+    /// # Errors
+    /// `f16` on a processor, `bf16` on a GPU.
+    pub fn check(&self, precision: Precision) -> Result<()> {
+        self.place.check(precision)
+    }
+
+    /// The precision of `auto`, for scores that are rounded anyway: a GPU's half precision, a processor's single.
+    pub fn usual_precision(&self) -> Precision {
+        if self.is_host() { Precision::F32 } else { Precision::F16 }
     }
 
     /// The most tokens of a batch. It bounds memory and decides no result.
@@ -50,6 +70,22 @@ impl EncodeDevice {
 
     /// What it is, in words.
     pub fn description(&self) -> String {
-        if self.is_host() { "cpu".to_owned() } else { format!("{:?}", self.device.location()) }
+        self.name.clone()
     }
+}
+
+#[cfg(feature = "cuda-encoders")]
+fn gpu() -> Result<EncodeDevice> {
+    use crate::backend::cuda;
+    use crate::backend::device::Device as _;
+
+    let (device, kernels) = (cuda::candle()?, cuda::shared()?);
+    let name = format!("cuda: {}", kernels.name());
+    Ok(EncodeDevice::with_kernels(device, Arc::new(super::ops::CudaKernels::new(kernels)), &name))
+}
+
+#[cfg(not(feature = "cuda-encoders"))]
+fn gpu() -> Result<EncodeDevice> {
+    Err(Error::request("encoders run on the CPU only in this build, and CUDA was asked for")
+        .with_hint("ask for cpu or auto, or build with `--features cuda-encoders`"))
 }

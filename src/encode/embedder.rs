@@ -46,6 +46,7 @@ impl Embedder {
     /// # Errors
     /// The folder holds another kind of model, or its files do not fit each other.
     pub fn load(folder: &ModelFolder, device: &EncodeDevice, precision: Precision) -> Result<Self> {
+        device.check(precision)?;
         let config = ModelConfig::read(folder)?;
         let sentence = SentenceConfig::read(folder, &config)?;
         let tokenizer = Tokenizer::open(folder, &config, sentence.max_tokens, sentence.lowercase)?;

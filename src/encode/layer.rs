@@ -3,10 +3,10 @@
 //! In: hidden states \[T, H\] of a packed batch. Out: hidden states, of all rows or of each text's first token. A layer is
 //! x' = LN(x + O·attention(x)), y = LN(x' + D·gelu(U·x')): the norm comes after each part.
 
-use candle_core::{CpuStorage, Device, Storage, Tensor};
+use candle_core::{CpuStorage, DType, Device, Storage, Tensor};
 
 use super::batch::Batch;
-use super::ops::{self, Activation, LayerNorm, Linear, PositionBias};
+use super::ops::{self, Activation, LayerNorm, Linear, Place, PositionBias};
 use super::tensor_failed;
 use super::weights::Scope;
 use crate::{Error, Result};
@@ -37,6 +37,7 @@ pub(super) struct Layer {
     up: Linear,
     down: Linear,
     norm: LayerNorm,
+    place: Place,
 }
 
 impl Layer {
@@ -50,6 +51,7 @@ impl Layer {
             up: scope.linear("intermediate.dense", intermediate, hidden)?,
             down: scope.linear("output.dense", hidden, intermediate)?,
             norm: scope.norm("output.LayerNorm", hidden, eps)?,
+            place: scope.on.clone(),
         })
     }
 
@@ -63,7 +65,7 @@ impl Layer {
         only: Option<&Tensor>,
     ) -> Result<Tensor> {
         let qkv = self.qkv.forward(x, Activation::None)?;
-        let context = ops::attention_in(&qkv, &batch.segments, heads, bias, self.qkv.precision())?;
+        let context = ops::attention_on(&self.place, &qkv, &batch.segments, heads, bias, self.qkv.precision())?;
         let pick = |t: &Tensor| match only {
             Some(rows) => t.index_select(rows, 0).map_err(tensor_failed),
             None => Ok(t.clone()),
@@ -146,6 +148,6 @@ fn is_finite(x: &Tensor) -> Result<bool> {
         }
     }
     // x - x is 0, or NaN where x is not finite.
-    let spread = x.sub(x).and_then(|z| z.sum_all()).and_then(|z| z.to_scalar::<f32>()).map_err(tensor_failed)?;
+    let spread = x.sub(x).and_then(|z| z.sum_all()?.to_dtype(DType::F32)?.to_scalar::<f32>()).map_err(tensor_failed)?;
     Ok(spread.is_finite())
 }

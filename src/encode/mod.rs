@@ -32,7 +32,7 @@ pub use labels::Labels;
 pub use ops::Precision;
 pub use source::{Found, ModelFolder, locate, look};
 
-use candle_core::Tensor;
+use candle_core::{DType, Tensor};
 
 use crate::{Error, Result};
 use batch::Batch;
@@ -56,7 +56,7 @@ fn load_encoder(
     device: &EncodeDevice,
     precision: Precision,
 ) -> Result<Box<dyn Encoder>> {
-    let scope = Scope::root(weights, device.candle(), precision);
+    let scope = Scope::root(weights, device.place(), precision);
     Ok(match config.family {
         Family::Bert | Family::Roberta => Box::new(bert::Bert::load(&scope, config)?),
         Family::Mpnet => Box::new(mpnet::Mpnet::load(&scope, config)?),
@@ -78,7 +78,7 @@ fn watched(device: &EncodeDevice, run: impl Fn(bool) -> Result<Vec<f32>>) -> Res
 
 /// A tensor's numbers on the host, row-major.
 fn host_rows(x: &Tensor) -> Result<Vec<f32>> {
-    x.flatten_all().and_then(|x| x.to_vec1()).map_err(tensor_failed)
+    x.flatten_all().and_then(|x| x.to_dtype(DType::F32)?.to_vec1()).map_err(tensor_failed)
 }
 
 /// candle's own errors: a device that fails, or shapes that were checked before.

@@ -38,7 +38,7 @@ impl Mpnet {
         let scope = scope.model("mpnet");
         let bias = scope.tensor("encoder.relative_attention_bias.weight", &[config.relative_buckets, config.heads])?;
         let rows: Vec<u32> = (-FARTHEST..=FARTHEST).map(|d| bucket(d, config.relative_buckets)).collect();
-        let table = Tensor::from_slice(&rows, rows.len(), scope.device)
+        let table = Tensor::from_slice(&rows, rows.len(), scope.device())
             .and_then(|rows| bias.index_select(&rows, 0)?.t()?.contiguous())
             .map_err(tensor_failed)?;
         Ok(Self { embeddings: Embeddings::load(&scope, config)?, stack: load_stack(&scope, config, &NAMES)?, table })

@@ -12,7 +12,7 @@ use candle_core::{DType, Device, Tensor};
 use memmap2::Mmap;
 use safetensors::{Dtype, SafeTensors};
 
-use super::ops::{LayerNorm, Linear, Precision};
+use super::ops::{LayerNorm, Linear, Place, Precision};
 use super::source::ModelFolder;
 use super::tensor_failed;
 use crate::{Error, Result};
@@ -20,7 +20,7 @@ use crate::{Error, Result};
 /// Where tensors come from.
 pub(super) enum Weights {
     /// Files on disk.
-    Files { files: Vec<(PathBuf, Mmap)>, tensors: BTreeMap<String, Place> },
+    Files { files: Vec<(PathBuf, Mmap)>, tensors: BTreeMap<String, Stored> },
     /// Any tensor by name and shape, for models that are made rather than trained.
     #[cfg(test)]
     Made(Maker),
@@ -31,7 +31,7 @@ pub(super) enum Weights {
 pub(super) type Maker = Box<dyn Fn(&str, &[usize]) -> Option<Vec<f32>>>;
 
 /// Where one tensor lies.
-pub(super) struct Place {
+pub(super) struct Stored {
     file: usize,
     dtype: Dtype,
     shape: Vec<usize>,
@@ -68,7 +68,7 @@ impl Weights {
             let names: BTreeMap<_, _> = metadata.tensors().into_iter().collect();
             for (name, info) in names {
                 let (from, to) = info.data_offsets;
-                let place = Place {
+                let place = Stored {
                     file: files.len(),
                     dtype: info.dtype,
                     shape: info.shape.clone(),
@@ -147,16 +147,21 @@ fn missing(name: &str, shape: &[usize], place: &str) -> Error {
 pub(super) struct Scope<'a> {
     weights: &'a Weights,
     prefix: String,
-    /// Where tensors go.
-    pub device: &'a Device,
+    /// Where tensors go and operations run.
+    pub on: &'a Place,
     /// Precision of products.
     pub precision: Precision,
 }
 
 impl<'a> Scope<'a> {
     /// The root.
-    pub fn root(weights: &'a Weights, device: &'a Device, precision: Precision) -> Self {
-        Self { weights, prefix: String::new(), device, precision }
+    pub fn root(weights: &'a Weights, on: &'a Place, precision: Precision) -> Self {
+        Self { weights, prefix: String::new(), on, precision }
+    }
+
+    /// candle's device there.
+    pub fn device(&self) -> &'a Device {
+        self.on.device()
     }
 
     /// `name` below this place.
@@ -181,7 +186,7 @@ impl<'a> Scope<'a> {
     /// # Errors
     /// As [`Weights::tensor`].
     pub fn tensor(&self, name: &str, shape: &[usize]) -> Result<Tensor> {
-        self.weights.tensor(&format!("{}{name}", self.prefix), shape)?.to_device(self.device).map_err(tensor_failed)
+        self.weights.tensor(&format!("{}{name}", self.prefix), shape)?.to_device(self.device()).map_err(tensor_failed)
     }
 
     /// Weight and bias of a linear layer, \[out, in\] and \[out\].
@@ -192,14 +197,14 @@ impl<'a> Scope<'a> {
     /// A linear layer.
     pub fn linear(&self, name: &str, out: usize, input: usize) -> Result<Linear> {
         let (weight, bias) = self.pair(name, out, input)?;
-        Linear::new(&weight, &bias, self.precision)
+        Linear::on(self.on, &[(&weight, &bias)], self.precision)
     }
 
     /// Several linear layers of one input as one.
     pub fn fused(&self, names: &[&str], out: usize, input: usize) -> Result<Linear> {
         let pairs = names.iter().map(|name| self.pair(name, out, input)).collect::<Result<Vec<_>>>()?;
         let parts: Vec<_> = pairs.iter().map(|(weight, bias)| (weight, bias)).collect();
-        Linear::fused(&parts, self.precision)
+        Linear::on(self.on, &parts, self.precision)
     }
 
     /// A layer norm; old files call its parameters gamma and beta.
@@ -208,7 +213,7 @@ impl<'a> Scope<'a> {
         let [gamma, beta] = if old { ["gamma", "beta"] } else { ["weight", "bias"] };
         let gamma = self.tensor(&format!("{name}.{gamma}"), &[width])?;
         let beta = self.tensor(&format!("{name}.{beta}"), &[width])?;
-        LayerNorm::new(&gamma, &beta, eps)
+        LayerNorm::on(self.on, &gamma, &beta, eps)
     }
 }
 

@@ -21,16 +21,18 @@ pub(super) fn open(config: &GroundingConfig, device: BackendKind) -> Result<(Nli
     let precision = match config.precision {
         PrecisionKind::F32 => Precision::F32,
         PrecisionKind::Bf16 => Precision::Bf16,
-        PrecisionKind::Auto if device.is_host() => Precision::F32,
-        PrecisionKind::Auto => Precision::Bf16,
+        PrecisionKind::F16 => Precision::F16,
+        PrecisionKind::Auto => device.usual_precision(),
     };
-    let (word, bytes_per_weight) = match precision {
-        Precision::F32 => ("f32", 4),
-        Precision::Bf16 => ("bf16", 2),
-    };
+    device.check(precision).map_err(|e| {
+        let hint = e.hint().map(str::to_owned).unwrap_or_default();
+        Error::request(format!("gates.grounding.precision = {:?}: {}", precision.as_str(), e.sentence()))
+            .with_hint(hint)
+    })?;
+    let precision_word = precision.as_str().to_owned();
     let identity =
-        Identity { name: folder.short_name(), fingerprint: folder.fingerprint()?, precision: word.to_owned() };
-    let bytes = outlook.weights * bytes_per_weight;
+        Identity { name: folder.short_name(), fingerprint: folder.fingerprint()?, precision: precision_word };
+    let bytes = outlook.weights * precision.bytes();
     let cache = match config.cache.as_os_str().is_empty() {
         true => None,
         false => Some(PairCache::open(&config.cache)?),

@@ -92,6 +92,14 @@ pub fn remove_run(folder: &Path) -> Result<()> {
     remove(folder, |path| fs::remove_dir_all(path))
 }
 
+/// Removes what a kill between the manifest and the journal's end leaves in the folder of a finished run.
+///
+/// # Errors
+/// When the disk refuses.
+pub fn tidy_finished(folder: &Path) -> Result<()> {
+    remove(&folder.join(JOURNAL_FILE), |path| fs::remove_file(path))
+}
+
 fn remove(path: &Path, how: impl FnOnce(&Path) -> std::io::Result<()>) -> Result<()> {
     match how(path) {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(Error::io("remove", path, e)),

@@ -173,8 +173,12 @@ pub fn run_group(
     let mut todo: Vec<&Planned> = Vec::new();
     for &i in selected {
         let planned = &group.runs[i];
-        match ledger::state(&folder.join(&planned.plan.run_id))? {
-            State::Finished if options.rerun != Some(Rerun::All) => outcome.before += 1,
+        let run_folder = folder.join(&planned.plan.run_id);
+        match ledger::state(&run_folder)? {
+            State::Finished if options.rerun != Some(Rerun::All) => {
+                ledger::tidy_finished(&run_folder)?;
+                outcome.before += 1;
+            }
             State::Failed(failed) if options.rerun.is_none() => outcome.failed.push(failed),
             _ => todo.push(planned),
         }

@@ -49,10 +49,6 @@ pub struct CudaDevice {
     times: Mutex<Option<Vec<(Kernel, CudaEvent, CudaEvent)>>>,
 }
 
-/// Where memory of a GPU lies that somebody else owns.
-#[derive(Debug, Clone, Copy)]
-pub struct Pointer(pub sys::CUdeviceptr);
-
 /// Memory of a GPU.
 pub struct CudaBuffer {
     slice: CudaSlice<u8>,
@@ -65,6 +61,8 @@ impl CudaDevice {
     /// # Errors
     /// Without a driver, without such a device, or when the driver does not take the kernels.
     pub fn new(ordinal: usize) -> Result<Self> {
+        // With candle the driver is linked, and the program would not have started without it.
+        #[cfg(not(feature = "cuda-encoders"))]
         // SAFETY: looks for the driver's library and loads it; nothing of it is called.
         if !unsafe { sys::is_culib_present() } {
             return Err(Error::request(
@@ -134,25 +132,30 @@ impl CudaDevice {
         Ok(by_symbol.into_iter().map(of).collect())
     }
 
-    /// Starts a kernel over memory that somebody else owns, on [`stream`](Self::stream).
+    /// Starts a kernel on [`stream`](Self::stream) over memory that somebody else owns; `address` says where a buffer lies.
     ///
     /// # Errors
-    /// When it cannot be started.
-    pub fn start(&self, launch: &Launch<'_, Pointer>) -> Result<()> {
+    /// When a buffer has no address, or the kernel cannot be started.
+    pub fn start<B>(&self, launch: &Launch<'_, B>, address: impl Fn(&B) -> Result<sys::CUdeviceptr>) -> Result<()> {
         match launch.shape(BLOCK)? {
-            Some(shape) => self.run(launch.kernel, shape, &launch.args, |pointer| &pointer.0),
+            Some(shape) => self.run(launch.kernel, shape, &launch.args, address),
             None => Ok(()),
         }
     }
 
-    /// Starts a kernel; `address` finds a buffer's.
+    /// Starts a kernel.
     fn run<B>(
         &self,
         kernel: Kernel,
         shape: Shape,
         args: &[Arg<'_, B>],
-        address: impl for<'b> Fn(&'b B) -> &'b sys::CUdeviceptr,
+        address: impl Fn(&B) -> Result<sys::CUdeviceptr>,
     ) -> Result<()> {
+        let of = |arg: &Arg<'_, B>| match arg {
+            Arg::In(buffer) | Arg::Out(buffer) => address(buffer),
+            Arg::U32(_) | Arg::F32(_) | Arg::F64(_) => Ok(0),
+        };
+        let addresses = args.iter().map(of).collect::<Result<Vec<_>>>()?;
         let function = self
             .functions
             .get(kernel.symbol)
@@ -160,9 +163,9 @@ impl CudaDevice {
         let measured = self.times.lock().unwrap_or_else(PoisonError::into_inner).is_some();
         let start = if measured { Some(self.event()?) } else { None };
         let mut launch = self.stream.launch_builder(function);
-        for arg in args {
+        for (arg, address) in args.iter().zip(&addresses) {
             match arg {
-                Arg::In(buffer) | Arg::Out(buffer) => launch.arg(address(buffer)),
+                Arg::In(_) | Arg::Out(_) => launch.arg(address),
                 Arg::U32(v) => launch.arg(v),
                 Arg::F32(v) => launch.arg(v),
                 Arg::F64(v) => launch.arg(v),
@@ -191,7 +194,7 @@ impl CudaDevice {
     }
 }
 
-fn no_device(ordinal: usize, error: impl std::error::Error + Send + Sync + 'static) -> Error {
+pub(super) fn no_device(ordinal: usize, error: impl std::error::Error + Send + Sync + 'static) -> Error {
     Error::request(format!("CUDA cannot be used: the driver gives no device {ordinal}"))
         .with_hint("use backend.kind = \"auto\" or \"cpu\"; `nvidia-smi` lists the devices")
         .with_source(error)
@@ -260,7 +263,7 @@ impl Device for CudaDevice {
     }
 
     fn launch(&self, kernel: Kernel, shape: Shape, args: &[Arg<'_, CudaBuffer>]) -> Result<()> {
-        self.run(kernel, shape, args, |buffer| &buffer.address)
+        self.run(kernel, shape, args, |buffer| Ok(buffer.address))
     }
 }
 

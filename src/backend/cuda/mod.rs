@@ -7,7 +7,7 @@ mod device;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-pub use device::{CudaDevice, KernelTime, Pointer};
+pub use device::{CudaDevice, KernelTime};
 
 use crate::Result;
 use crate::backend::Backend;
@@ -20,6 +20,8 @@ pub const BUILT: bool = true;
 #[derive(Clone)]
 struct Opened {
     device: Arc<CudaDevice>,
+    #[cfg(feature = "cuda-encoders")]
+    candle: candle_core::Device,
 }
 
 static OPENED: Mutex<Option<Opened>> = Mutex::new(None);
@@ -29,8 +31,33 @@ fn opened() -> Result<Opened> {
     if let Some(known) = &*opened {
         return Ok(known.clone());
     }
-    let new = Opened { device: Arc::new(CudaDevice::new(0)?) };
-    Ok(opened.insert(new).clone())
+    Ok(opened.insert(Opened::first()?).clone())
+}
+
+impl Opened {
+    #[cfg(not(feature = "cuda-encoders"))]
+    fn first() -> Result<Self> {
+        Ok(Self { device: Arc::new(CudaDevice::new(0)?) })
+    }
+
+    /// candle makes context and stream, because it takes neither from others.
+    #[cfg(feature = "cuda-encoders")]
+    fn first() -> Result<Self> {
+        let candle = candle_core::cuda_backend::CudaDevice::new_with_stream(0).map_err(|e| device::no_device(0, e))?;
+        // SAFETY: everything of this context runs on candle's one stream.
+        unsafe { candle.disable_event_tracking() };
+        let device = Arc::new(CudaDevice::on_stream(candle.cuda_stream())?);
+        Ok(Self { device, candle: candle_core::Device::Cuda(candle) })
+    }
+}
+
+/// candle's device, on the context and stream of [`shared`].
+///
+/// # Errors
+/// As [`shared`].
+#[cfg(feature = "cuda-encoders")]
+pub fn candle() -> Result<candle_core::Device> {
+    Ok(opened()?.candle)
 }
 
 /// The first device, opened once a process.

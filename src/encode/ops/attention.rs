@@ -9,6 +9,7 @@ use candle_core::{CpuStorage, CustomOp1, DType, Layout, Shape, Tensor};
 use rayon::prelude::*;
 
 use super::attend::{Head, Index, Places, Terms};
+use super::device::{self, DeviceTerms, Heads, Kernels, Place};
 use super::lanes::{Unit, run};
 use super::panels::with_room;
 use super::position::PackedTables;
@@ -35,6 +36,22 @@ pub fn attention_in(
     bias: &PositionBias,
     precision: Precision,
 ) -> Result<Tensor> {
+    attention_on(&Place::Host, qkv, segments, heads, bias, precision)
+}
+
+/// [`attention_in`] at a place, where qkv and the tables are.
+///
+/// # Errors
+/// As [`attention`], or a precision that the place does not have.
+pub fn attention_on(
+    place: &Place,
+    qkv: &Tensor,
+    segments: &Segments,
+    heads: usize,
+    bias: &PositionBias,
+    precision: Precision,
+) -> Result<Tensor> {
+    place.check(precision)?;
     let width = if qkv.rank() == 2 { qkv.dims()[1] } else { 0 };
     if width == 0 || heads == 0 || !width.is_multiple_of(3 * heads) || qkv.dims()[0] != segments.total() {
         let shapes = format!("q, k, v {:?} for {} tokens and {heads} heads", qkv.dims(), segments.total());
@@ -42,7 +59,10 @@ pub fn attention_in(
     }
     let op = AttentionOp { segments, heads, head_dim: width / 3 / heads, bias, precision };
     op.check()?;
-    qkv.contiguous().and_then(|qkv| qkv.apply_op1_no_bwd(&op)).map_err(failed("attention"))
+    match place {
+        Place::Host => qkv.contiguous().and_then(|qkv| qkv.apply_op1_no_bwd(&op)).map_err(failed("attention")),
+        Place::Device(_, kernels) => op.device(&**kernels, qkv),
+    }
 }
 
 struct AttentionOp<'a> {
@@ -84,6 +104,31 @@ impl AttentionOp<'_> {
 
     fn scale(&self) -> f32 {
         (1.0 / ((self.head_dim * (1 + self.bias.terms())) as f64).sqrt()) as f32
+    }
+
+    fn device(&self, kernels: &dyn Kernels, qkv: &Tensor) -> Result<Tensor> {
+        let fail = || failed("attention");
+        let dtype = device::dtype(self.precision);
+        let qkv = qkv.to_dtype(dtype).and_then(|qkv| qkv.contiguous()).map_err(fail())?;
+        let heads = Heads { count: self.heads, dim: self.head_dim, scale: self.scale() };
+        let (tables, relative);
+        let terms = match self.bias {
+            PositionBias::None => DeviceTerms::default(),
+            PositionBias::Relative { table } => {
+                relative = table.to_dtype(DType::F32).and_then(|table| table.contiguous()).map_err(fail())?;
+                DeviceTerms { relative: Some(&relative), ..DeviceTerms::default() }
+            }
+            PositionBias::Disentangled(of) => {
+                tables = of.on_device(qkv.device(), dtype, self.scale()).map_err(fail())?;
+                DeviceTerms {
+                    keys: tables.keys.as_ref(),
+                    queries: tables.queries.as_ref(),
+                    rows: Some((&tables.rows, of.rows())),
+                    relative: None,
+                }
+            }
+        };
+        device::attention(kernels, &qkv, self.segments, heads, &terms)
     }
 
     fn host_bias(&self) -> candle_core::Result<HostBias> {

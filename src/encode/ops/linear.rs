@@ -4,8 +4,9 @@
 
 use std::sync::Arc;
 
-use candle_core::{CpuStorage, CustomOp1, DType, Device, Layout, Shape, Tensor};
+use candle_core::{CpuStorage, CustomOp1, DType, Layout, Shape, Tensor};
 
+use super::device::{self, Kernels, Place};
 use super::lanes::Unit;
 use super::panels::{COLUMNS, Panels};
 use super::product::linear;
@@ -25,8 +26,8 @@ pub struct Linear {
 enum Weights {
     /// For the CPU.
     Host(Arc<HostWeights>),
-    /// `[in, out]` and `[out]` on another device, in the type that is multiplied there.
-    Device { transposed: Tensor, bias: Tensor },
+    /// `[in, out]` in the type that is multiplied, and `[out]` in `f32`, on a device.
+    Device { transposed: Tensor, bias: Tensor, kernels: Arc<dyn Kernels> },
 }
 
 /// Weight and bias as the products read them, the bias padded with zeros to whole panels.
@@ -42,7 +43,7 @@ impl Linear {
     /// # Errors
     /// When the shapes do not fit each other.
     pub fn new(weight: &Tensor, bias: &Tensor, precision: Precision) -> Result<Self> {
-        Self::fused(&[(weight, bias)], precision)
+        Self::on(&Place::Host, &[(weight, bias)], precision)
     }
 
     /// Several layers over the same input as one: their outputs side by side, in this order.
@@ -50,6 +51,15 @@ impl Linear {
     /// # Errors
     /// When the shapes do not fit each other.
     pub fn fused(parts: &[(&Tensor, &Tensor)], precision: Precision) -> Result<Self> {
+        Self::on(&Place::Host, parts, precision)
+    }
+
+    /// [`fused`](Self::fused), at a place; the parts' tensors are there.
+    ///
+    /// # Errors
+    /// As [`fused`](Self::fused), or a precision that the place does not have.
+    pub fn on(place: &Place, parts: &[(&Tensor, &Tensor)], precision: Precision) -> Result<Self> {
+        place.check(precision)?;
         let mut weights = Vec::with_capacity(parts.len());
         let mut biases = Vec::with_capacity(parts.len());
         let mut inputs = None;
@@ -70,15 +80,20 @@ impl Linear {
         let weight = if weights.len() == 1 { weights.remove(0) } else { Tensor::cat(&weights, 0).map_err(fail())? };
         let bias = if biases.len() == 1 { biases.remove(0) } else { Tensor::cat(&biases, 0).map_err(fail())? };
         let outputs = weight.dims()[0];
-        let weights = if let Device::Cpu = weight.device() {
-            let rows = weight.to_dtype(DType::F32).and_then(|w| w.flatten_all()?.to_vec1::<f32>()).map_err(fail())?;
-            let mut bias = bias.to_dtype(DType::F32).and_then(|b| b.to_vec1::<f32>()).map_err(fail())?;
-            bias.resize(outputs.next_multiple_of(COLUMNS), 0.0);
-            Weights::Host(Arc::new(HostWeights { panels: Panels::new(&rows, inputs, precision), bias }))
-        } else {
-            let dtype = if precision == Precision::Bf16 { DType::BF16 } else { DType::F32 };
-            let transposed = weight.to_dtype(dtype).and_then(|w| w.t()?.contiguous()).map_err(fail())?;
-            Weights::Device { transposed, bias: bias.to_dtype(DType::F32).map_err(fail())? }
+        let weights = match place {
+            Place::Host => {
+                let rows =
+                    weight.to_dtype(DType::F32).and_then(|w| w.flatten_all()?.to_vec1::<f32>()).map_err(fail())?;
+                let mut bias = bias.to_dtype(DType::F32).and_then(|b| b.to_vec1::<f32>()).map_err(fail())?;
+                bias.resize(outputs.next_multiple_of(COLUMNS), 0.0);
+                Weights::Host(Arc::new(HostWeights { panels: Panels::new(&rows, inputs, precision), bias }))
+            }
+            Place::Device(_, kernels) => {
+                let dtype = device::dtype(precision);
+                let transposed = weight.to_dtype(dtype).and_then(|w| w.t()?.contiguous()).map_err(fail())?;
+                let bias = bias.to_dtype(DType::F32).and_then(|b| b.contiguous()).map_err(fail())?;
+                Weights::Device { transposed, bias, kernels: Arc::clone(kernels) }
+            }
         };
         Ok(Self { inputs, outputs, precision, weights })
     }
@@ -111,14 +126,7 @@ impl Linear {
                 let op = LinearOp { weights, inputs: self.inputs, act };
                 x.contiguous().and_then(|x| x.apply_op1_no_bwd(&op)).map_err(failed("linear layer"))
             }
-            Weights::Device { transposed, bias } => {
-                let y = || {
-                    let y = x.to_dtype(transposed.dtype())?.matmul(transposed)?.to_dtype(DType::F32)?;
-                    let y = y.broadcast_add(bias)?;
-                    if act == Activation::Gelu { y.gelu_erf() } else { Ok(y) }
-                };
-                y().map_err(failed("linear layer"))
-            }
+            Weights::Device { transposed, bias, kernels } => device::linear(&**kernels, x, (transposed, bias), act),
         }
     }
 }
@@ -144,6 +152,8 @@ impl CustomOp1 for LinearOp<'_> {
 
 #[cfg(test)]
 mod tests {
+    use candle_core::Device;
+
     use super::*;
 
     #[test]

@@ -6,6 +6,9 @@
 
 mod attend;
 mod attention;
+#[cfg(feature = "cuda-encoders")]
+mod cuda;
+mod device;
 mod elementary;
 mod lanes;
 #[cfg(target_arch = "x86_64")]
@@ -19,7 +22,10 @@ mod segments;
 #[cfg(test)]
 mod tests;
 
-pub use attention::{attention, attention_in};
+pub use attention::{attention, attention_in, attention_on};
+#[cfg(feature = "cuda-encoders")]
+pub use cuda::CudaKernels;
+pub use device::{Kernels, Place};
 pub use linear::Linear;
 pub use norm::LayerNorm;
 pub use position::{DisentangledTables, PositionBias};
@@ -44,8 +50,29 @@ pub enum Precision {
     /// Single precision.
     F32,
     /// Weights and inputs rounded to bfloat16. The same bits on every processor, and twice as fast as [`Precision::F32`] on those with an
-    /// instruction for it ([`fast_bf16`]); elsewhere a third as fast.
+    /// instruction for it ([`fast_bf16`]); elsewhere a third as fast. On processors only.
     Bf16,
+    /// Hidden states, weights and products of a GPU in IEEE half precision.
+    F16,
+}
+
+impl Precision {
+    /// As configurations and manifests write it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::Bf16 => "bf16",
+            Self::F16 => "f16",
+        }
+    }
+
+    /// Bytes of a weight.
+    pub fn bytes(self) -> u64 {
+        match self {
+            Self::F32 => 4,
+            Self::Bf16 | Self::F16 => 2,
+        }
+    }
 }
 
 /// Whether this processor multiplies pairs of bfloat16 by one instruction.

@@ -2,13 +2,17 @@
 //!
 //! In: rows `[T, H]`, γ and β `[H]`. Out: rows `[T, H]`.
 
+use std::sync::Arc;
+
 use candle_core::{CpuStorage, CustomOp1, CustomOp2, DType, Layout, Shape, Tensor};
 use rayon::prelude::*;
 
+use super::device::{self, Kernels, Place};
 use super::lanes::{Body, LANES, Lanes, Unit, run};
 use super::product::{Shared, filled};
 use super::{failed, misfit, slice};
 use crate::Result;
+use crate::backend::device::encoder::Norm;
 
 /// Rows one task normalises.
 const ROWS_PER_TASK: usize = 64;
@@ -16,10 +20,16 @@ const ROWS_PER_TASK: usize = 64;
 /// Layer normalisation over the last dimension.
 #[derive(Debug, Clone)]
 pub struct LayerNorm {
-    gamma: Tensor,
-    beta: Tensor,
-    host: Option<(Vec<f32>, Vec<f32>)>,
+    width: usize,
+    parameters: Parameters,
     eps: f32,
+}
+
+/// γ and β.
+#[derive(Debug, Clone)]
+enum Parameters {
+    Host(Vec<f32>, Vec<f32>),
+    Device { gamma: Tensor, beta: Tensor, kernels: Arc<dyn Kernels> },
 }
 
 impl LayerNorm {
@@ -28,6 +38,14 @@ impl LayerNorm {
     /// # Errors
     /// When their shapes differ.
     pub fn new(gamma: &Tensor, beta: &Tensor, eps: f32) -> Result<Self> {
+        Self::on(&Place::Host, gamma, beta, eps)
+    }
+
+    /// [`new`](Self::new), at a place; γ and β are there.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn on(place: &Place, gamma: &Tensor, beta: &Tensor, eps: f32) -> Result<Self> {
         if gamma.rank() != 1 || gamma.dims() != beta.dims() || gamma.elem_count() == 0 {
             let shapes = format!("weight {:?} does not fit bias {:?}", gamma.dims(), beta.dims());
             return Err(misfit("layer normalisation", shapes));
@@ -35,13 +53,15 @@ impl LayerNorm {
         let plain = |t: &Tensor| t.to_dtype(DType::F32)?.contiguous();
         let gamma = plain(gamma).map_err(failed("layer normalisation"))?;
         let beta = plain(beta).map_err(failed("layer normalisation"))?;
-        let host = if gamma.device().is_cpu() {
-            let numbers = |t: &Tensor| t.to_vec1::<f32>().map_err(failed("layer normalisation"));
-            Some((numbers(&gamma)?, numbers(&beta)?))
-        } else {
-            None
+        let width = gamma.elem_count();
+        let parameters = match place {
+            Place::Host => {
+                let numbers = |t: &Tensor| t.to_vec1::<f32>().map_err(failed("layer normalisation"));
+                Parameters::Host(numbers(&gamma)?, numbers(&beta)?)
+            }
+            Place::Device(_, kernels) => Parameters::Device { gamma, beta, kernels: Arc::clone(kernels) },
         };
-        Ok(Self { gamma, beta, host, eps })
+        Ok(Self { width, parameters, eps })
     }
 
     /// The normalised rows of x `[T, H]`.
@@ -50,9 +70,14 @@ impl LayerNorm {
     /// When rows have another length, or the device fails.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         self.check(x)?;
-        let y =
-            if self.host.is_some() { x.contiguous().and_then(|x| x.apply_op1_no_bwd(self)) } else { self.composed(x) };
-        y.map_err(failed("layer normalisation"))
+        match &self.parameters {
+            Parameters::Host(..) => {
+                x.contiguous().and_then(|x| x.apply_op1_no_bwd(self)).map_err(failed("layer normalisation"))
+            }
+            Parameters::Device { gamma, beta, kernels } => {
+                device::norm(&**kernels, x, None, &Norm { gamma, beta, eps: self.eps })
+            }
+        }
     }
 
     /// The normalised rows of x + residual, both `[T, H]`.
@@ -65,32 +90,30 @@ impl LayerNorm {
             let shapes = format!("{:?} does not fit the residual {:?}", x.dims(), residual.dims());
             return Err(misfit("layer normalisation", shapes));
         }
-        let y = || match self.host {
-            Some(_) => x.contiguous()?.apply_op2_no_bwd(&residual.contiguous()?, self),
-            None => self.composed(&x.add(residual)?),
-        };
-        y().map_err(failed("layer normalisation"))
-    }
-
-    /// From candle's operations, for devices.
-    fn composed(&self, x: &Tensor) -> candle_core::Result<Tensor> {
-        let x = x.to_dtype(DType::F32)?;
-        let x = x.broadcast_sub(&x.mean_keepdim(1)?)?;
-        let deviation = (x.sqr()?.mean_keepdim(1)? + f64::from(self.eps))?.sqrt()?;
-        x.broadcast_div(&deviation)?.broadcast_mul(&self.gamma)?.broadcast_add(&self.beta)
+        match &self.parameters {
+            Parameters::Host(..) => {
+                let y = || x.contiguous()?.apply_op2_no_bwd(&residual.contiguous()?, self);
+                y().map_err(failed("layer normalisation"))
+            }
+            Parameters::Device { gamma, beta, kernels } => {
+                device::norm(&**kernels, x, Some(residual), &Norm { gamma, beta, eps: self.eps })
+            }
+        }
     }
 
     fn check(&self, x: &Tensor) -> Result<()> {
-        if x.rank() == 2 && x.dims()[1] == self.gamma.elem_count() {
+        if x.rank() == 2 && x.dims()[1] == self.width {
             return Ok(());
         }
-        let shapes = format!("takes [T, {}], not {:?}", self.gamma.elem_count(), x.dims());
+        let shapes = format!("takes [T, {}], not {:?}", self.width, x.dims());
         Err(misfit("layer normalisation", shapes))
     }
 
     pub(super) fn host_rows(&self, unit: Unit, x: &[f32], residual: Option<&[f32]>) -> candle_core::Result<Vec<f32>> {
-        let Some((gamma, beta)) = &self.host else { candle_core::bail!("the weights are on another device") };
-        let width = gamma.len();
+        let Parameters::Host(gamma, beta) = &self.parameters else {
+            candle_core::bail!("the weights are on another device")
+        };
+        let width = self.width;
         let fill = |y: Shared| {
             x.par_chunks(ROWS_PER_TASK * width).enumerate().for_each(|(task, x)| {
                 let first = task * ROWS_PER_TASK * width;
@@ -219,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn by_hand_and_as_composed() {
+    fn by_hand() {
         let tensor = |v: &[f32]| Tensor::new(v, &Device::Cpu).unwrap();
         let norm = LayerNorm::new(&tensor(&[1.0, 2.0]), &tensor(&[0.5, -1.0]), 0.0).unwrap();
         let x = tensor(&[1.0, 3.0, -4.0, 0.0]).reshape((2, 2)).unwrap();
@@ -227,7 +250,6 @@ mod tests {
         assert_eq!(y, [-0.5, 1.0, -0.5, 1.0]);
         let y = norm.forward_residual(&x, &x).unwrap().flatten_all().unwrap().to_vec1::<f32>().unwrap();
         assert_eq!(y, [-0.5, 1.0, -0.5, 1.0]);
-        assert_eq!(norm.composed(&x).unwrap().flatten_all().unwrap().to_vec1::<f32>().unwrap(), y);
         assert!(norm.forward(&tensor(&[1.0])).is_err());
     }
 }

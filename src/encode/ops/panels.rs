@@ -28,7 +28,8 @@ pub(super) struct Panels {
     lines: Vec<Line>,
     words: usize,
     n: usize,
-    precision: Precision,
+    /// A word is a pair of bfloat16.
+    pairs: bool,
 }
 
 impl Panels {
@@ -42,7 +43,7 @@ impl Panels {
         let body = PackAll { from: rows.as_ptr(), stride: k, n, k, width: COLUMNS, pairs, to };
         // SAFETY: the unit was detected; `rows` holds n rows of k numbers, `lines` all panels.
         unsafe { run(Unit::detect(), body) };
-        Self { lines, words, n, precision }
+        Self { lines, words, n, pairs }
     }
 
     /// Rows packed.
@@ -55,8 +56,9 @@ impl Panels {
         self.words
     }
 
-    pub(super) fn precision(&self) -> Precision {
-        self.precision
+    /// Whether a word is a pair of bfloat16.
+    pub(super) fn pairs(&self) -> bool {
+        self.pairs
     }
 
     /// `[words][COLUMNS]` of one panel.

@@ -4,7 +4,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use candle_core::{DType, Shape, Tensor};
+use candle_core::{DType, Device, Shape, Tensor};
 
 use super::attend::Index;
 use super::lanes::Unit;
@@ -48,6 +48,18 @@ pub struct DisentangledTables {
     rows: Arc<[u32]>,
     /// For products in `f32` and in bfloat16, made when first needed.
     packed: [OnceLock<Arc<PackedTables>>; 2],
+    /// For a device in `f32` and in `f16`, made when first needed.
+    on_device: [OnceLock<Arc<DeviceTables>>; 2],
+}
+
+/// Tables as the kernels read them, on their device.
+#[derive(Debug)]
+pub(super) struct DeviceTables {
+    pub(super) keys: Option<Tensor>,
+    /// Times the scale of scores, so that their products do not leave half precision.
+    pub(super) queries: Option<Tensor>,
+    /// [`DisentangledTables::rows`]
+    pub(super) rows: Tensor,
 }
 
 /// Tables of every head by e = j - i, so the last row first.
@@ -97,7 +109,7 @@ impl DisentangledTables {
         }
         let near = if max_positions == 0 { buckets - 1 } else { (buckets / 2).min(buckets - 1) };
         let rows = (-far..=far).map(row).collect();
-        Ok(Self { keys, queries, span: buckets, near, rows, packed: Default::default() })
+        Ok(Self { keys, queries, span: buckets, near, rows, packed: Default::default(), on_device: Default::default() })
     }
 
     /// Position terms: 1 or 2.
@@ -139,6 +151,26 @@ impl DisentangledTables {
         }
         let packed = Arc::new(self.pack(Unit::detect(), precision)?);
         Ok(Arc::clone(slot.get_or_init(|| packed)))
+    }
+
+    /// The tables in a type, on their device.
+    pub(super) fn on_device(
+        &self,
+        device: &Device,
+        dtype: DType,
+        scale: f32,
+    ) -> candle_core::Result<Arc<DeviceTables>> {
+        let slot = &self.on_device[usize::from(dtype == DType::F16)];
+        if let Some(tables) = slot.get() {
+            return Ok(Arc::clone(tables));
+        }
+        let scaled = |t: &Tensor| t.affine(f64::from(scale), 0.0)?.to_dtype(dtype);
+        let tables = Arc::new(DeviceTables {
+            keys: self.keys.as_ref().map(|t| t.to_dtype(dtype)).transpose()?,
+            queries: self.queries.as_ref().map(scaled).transpose()?,
+            rows: Tensor::from_slice(&self.rows, self.rows.len(), device)?,
+        });
+        Ok(Arc::clone(slot.get_or_init(|| tables)))
     }
 
     pub(super) fn pack(&self, unit: Unit, precision: Precision) -> candle_core::Result<PackedTables> {

@@ -353,9 +353,10 @@ impl Body for Block<'_> {
     unsafe fn run<V: Lanes>(self) {
         // SAFETY: the caller's.
         unsafe {
-            match self.weights.precision() {
-                Precision::F32 => self.at::<V, false>(),
-                Precision::Bf16 => self.at::<V, true>(),
+            if self.weights.pairs() {
+                self.at::<V, true>();
+            } else {
+                self.at::<V, false>();
             }
         }
     }
@@ -418,7 +419,7 @@ pub(super) fn linear(
     let start = |i: usize| (i * tiles / row_tasks * 14).min(rows);
     let room = ROWS_PER_TASK.max(rows.div_ceil(row_tasks.max(1)) + 28) * BLOCK.min(inputs) + LANES;
     let fill = |y: Shared| {
-        (0..row_tasks * column_tasks).into_par_iter().for_each(|task| {
+        (0..row_tasks * column_tasks).into_par_iter().with_max_len(1).for_each(|task| {
             let (i, j) = (task / column_tasks, task % column_tasks);
             let (first, end) = (start(i), start(i + 1));
             with_room(room, |room| {
