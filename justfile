@@ -17,7 +17,7 @@ lint:
 cuda-check *args:
     scripts/cuda-check.sh {{args}}
 
-# On a GPU machine without cargo: parity on the device and timings; `just gpu-check build` first, where cargo works.
+# On a GPU machine without cargo: parity on the device and timings; `just gpu-check build` first, where cargo works (CUDA_COMPUTE_CAP=90 for a Hopper card).
 gpu-check what="run":
     scripts/gpu-check.sh {{what}}
 

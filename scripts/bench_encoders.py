@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Holds our encoders against sentence-transformers and Hugging Face transformers: same vectors, same logits, which is faster.
 
-In:  `texts MODEL --corpus CORPUS.json`    a sentence encoder's folder, and passages (a list of {title, text} or of strings)
+In:  `texts MODEL --corpus CORPUS.json`    a sentence encoder's folder, and passages (a list of {title, text} or of strings, or texts by title)
      `pairs FOLDER`                        a folder to lay DeBERTa in large shape into (random weights, 1.2 GB), if it is not there
 Out: agreement and throughput of both sides, in turn, on standard output. Two threads each unless --threads.
 
@@ -36,6 +36,8 @@ def odd_texts():
 
 def passages(path):
     rows = json.loads(Path(path).read_text(encoding="utf-8-sig"))
+    if isinstance(rows, dict):
+        return [f"{title}\n{' '.join(text) if isinstance(text, list) else text}" for title, text in rows.items()]
     return [r if isinstance(r, str) else f"{r['title']}\n{r['text']}" for r in rows]
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Compiles every kernel for every target and checks what the assembler says: no spills, no local memory; and check-builds the crate with
-# the feature `cuda`. Needs no GPU. The table of registers and shared memory lies in kernels/README.md between its markers:
+# the features `cuda` and `cuda-encoders`. Needs no GPU. The table of registers and shared memory lies in kernels/README.md between its markers:
 #   scripts/cuda-check.sh           writes it
 #   scripts/cuda-check.sh --check   fails when it is stale (with another compiler than the table's, it is not compared)
 set -euo pipefail
@@ -65,3 +65,5 @@ print(f"{len(found)} kernels for {len(targets)} targets: no spills, no local mem
 PYTHON
 
 cargo check --locked --features cuda --all-targets
+# candle compiles its own kernels for the card it finds; here there may be none.
+CUDA_COMPUTE_CAP=${CUDA_COMPUTE_CAP:-80} cargo check --locked --features cuda-encoders --all-targets

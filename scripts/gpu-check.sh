@@ -15,13 +15,17 @@ build)
     mkdir -p "$out"
     cargo build --locked --release --features cuda --example gpu_check
     cp target/release/examples/gpu_check "$out/gpu_check"
+    # candle's own kernels are compiled for one card: CUDA_COMPUTE_CAP=90 for an H100 or H200.
+    scripts/cuda-home.sh --link >/dev/null
+    CUDA_COMPUTE_CAP=${CUDA_COMPUTE_CAP:-80} cargo build --locked --release --features cuda-encoders --example gpu_encoders
+    cp target/release/examples/gpu_encoders "$out/gpu_encoders"
     test=$(cargo test --locked --release --features cuda --no-run --test backends --message-format=json |
         python3 -c 'import json, sys
 for line in sys.stdin:
     m = json.loads(line)
     if m.get("executable") and m["target"]["name"] == "backends": print(m["executable"])')
     cp "$test" "$out/backends"
-    strip "$out/gpu_check" "$out/backends"
+    strip "$out/gpu_check" "$out/gpu_encoders" "$out/backends"
     size=$(du -sm "$out" | cut -f1)
     echo "$out: $size MiB"
     [ "$size" -le 60 ] || { echo "error: more than 60 MiB" >&2; exit 1; }
@@ -42,6 +46,13 @@ run)
     name=benches/results/gpu-$card-$(date -u +%Y-%m-%d)
     mkdir -p benches/results
     timeout 240 "$out/gpu_check" "$name.json" | tee "$name.md"
+    # Linked with cuBLAS and cuRAND, which a machine with only a driver lacks.
+    missing=$(ldd "$out/gpu_encoders" | awk '/not found/ { print $1 }' | paste -sd' ')
+    if [ -z "$missing" ]; then
+        timeout 120 "$out/gpu_encoders" "$name-encoders.json" | tee "$name-encoders.md"
+    else
+        echo "note: encoders are not checked or timed: $missing not found; they come with the CUDA toolkit" >&2
+    fi
     ;;
 *)
     sed -n '2,6s/^# \{0,1\}//p' "$0" >&2

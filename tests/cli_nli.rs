@@ -112,6 +112,10 @@ fn wrong_requests() {
         ("no_such_model_folder", vec!["nli", "eval", "pairs.jsonl", "--model", "./nowhere"]),
         ("sentence_encoder_as_classifier", vec!["nli", "eval", "pairs.jsonl", "--model", &small("bert_mean")]),
         ("logits_file_that_is_there", vec!["nli", "eval", "pairs.jsonl", "--model", &bert, "--logits", "pairs.jsonl"]),
+        (
+            "half_precision_on_the_cpu",
+            vec!["nli", "eval", "pairs.jsonl", "--model", &bert, "--precision", "f16", "--device", "cpu"],
+        ),
         ("logits_in_no_folder", vec!["nli", "eval", "pairs.jsonl", "--model", &bert, "--logits", "no/logits.jsonl"]),
     ] {
         assert_snapshot!(name, refused(&sandbox, &args));

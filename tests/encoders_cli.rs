@@ -365,6 +365,14 @@ fn pitfall_34_a_missing_grounding_model_is_an_early_error() {
         ["gates.grounding.kind=nli".to_owned(), format!("gates.grounding.model={}", model("bert_mean").display())];
     let err = refused(&sandbox, &with_sets(&["run", "run.toml"], &embedder));
     assert!(err.contains("id2label names nothing, and no contradiction"), "{err}");
+    let half = [
+        "gates.grounding.kind=nli".to_owned(),
+        format!("gates.grounding.model={}", model("bert").display()),
+        "gates.grounding.precision=f16".to_owned(),
+        "backend.kind=cpu".to_owned(),
+    ];
+    let err = refused(&sandbox, &with_sets(&["run", "run.toml"], &half));
+    assert!(err.contains("gates.grounding.precision = \"f16\": precision f16 is for GPUs"), "{err}");
     sandbox.write("s.toml", "name = 's'\nmethods = ['linear', 'living']\n[[dataset]]\npath = 'data'\n");
     refused(&sandbox, &with_sets(&["sweep", "s.toml"], &missing));
     works(&sandbox, &with_sets(&["run", "run.toml", "--set", "method=linear"], &missing));

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use candle_core::Device;
 
 use super::ops::{Kernels, Place, Precision};
+use crate::Result;
 use crate::config::BackendKind;
-use crate::{Error, Result};
 
 /// Where encoders run.
 #[derive(Debug, Clone)]
@@ -36,7 +36,14 @@ impl EncodeDevice {
         match kind {
             BackendKind::Cpu => Ok(Self::cpu()),
             BackendKind::Cuda => gpu(),
-            BackendKind::Auto => Ok(gpu().unwrap_or_else(|_| Self::cpu())),
+            BackendKind::Auto => Ok(gpu().unwrap_or_else(|why| {
+                let mut cpu = Self::cpu();
+                // A build that has no encoders for GPUs needs no reason.
+                if cfg!(feature = "cuda-encoders") {
+                    cpu.name = format!("cpu ({})", why.sentence());
+                }
+                cpu
+            })),
         }
     }
 
@@ -86,6 +93,6 @@ fn gpu() -> Result<EncodeDevice> {
 
 #[cfg(not(feature = "cuda-encoders"))]
 fn gpu() -> Result<EncodeDevice> {
-    Err(Error::request("encoders run on the CPU only in this build, and CUDA was asked for")
+    Err(crate::Error::request("encoders run on the CPU only in this build, and CUDA was asked for")
         .with_hint("ask for cpu or auto, or build with `--features cuda-encoders`"))
 }
