@@ -52,7 +52,7 @@ impl Place {
         match (self, precision) {
             (Self::Host, Precision::F16) => {
                 Err(Error::request("precision f16 is for GPUs, and the encoders run on the CPU here")
-                    .with_hint("use auto, f32, or bf16, which is fast on processors with AVX-512 BF16"))
+                    .with_hint("use auto, f32 or bf16"))
             }
             (Self::Device(..), Precision::Bf16) => {
                 Err(Error::request("precision bf16 is for CPUs, and the encoders run on a GPU here")
@@ -63,12 +63,9 @@ impl Place {
     }
 }
 
-/// In which type a device holds the tensors of a precision.
+/// In which type a device holds the tensors of a precision that [`Place::check`] let pass.
 pub(super) fn dtype(precision: Precision) -> DType {
-    match precision {
-        Precision::F32 => DType::F32,
-        Precision::Bf16 | Precision::F16 => DType::F16,
-    }
+    if precision == Precision::F32 { DType::F32 } else { DType::F16 }
 }
 
 fn element(x: &Tensor) -> Result<Element> {
