@@ -24,13 +24,12 @@ if [ ! -e .cuda/complete ]; then
     touch .cuda/complete
 fi
 home=$(home)
-if [ "${1:-}" = --link ] && [ ! -e "$home/lib/stubs/complete" ]; then
+if [ "${1:-}" = --link ] && [ ! -e "$home/lib/.linkable" ]; then
     cargo fetch --locked >&2
     sources=("${CARGO_HOME:-$HOME/.cargo}"/registry/src/*/cudarc-*/src)
-    mkdir -p "$home/lib/stubs"
     while read -r library folder soname; do
         sed -n 's/.*load::<_F>("\([A-Za-z0-9_]*\)").*/void \1(void) {}/p' "${sources[-1]}/$folder/sys/mod.rs" | sort -u |
-            cc -shared -fPIC -xc - -Wl,-soname,"$soname" -o "$home/lib/stubs/lib$library.so"
+            cc -shared -fPIC -xc - -Wl,-soname,"$soname" -o "$home/lib/lib$library.so"
     done <<'LIBRARIES'
 cuda driver libcuda.so.1
 cublas cublas libcublas.so.13
@@ -40,6 +39,6 @@ LIBRARIES
     for library in cudart nvrtc; do
         ln -sf "lib$library.so.13" "$home/lib/lib$library.so"
     done
-    touch "$home/lib/stubs/complete"
+    touch "$home/lib/.linkable"
 fi
 echo "$home"

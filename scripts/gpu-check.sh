@@ -10,13 +10,12 @@ out=target/gpu-check
 
 case "${1:-}" in
 build)
-    CUDA_HOME=$(scripts/cuda-home.sh)
+    CUDA_HOME=$(scripts/cuda-home.sh --link)
     export CUDA_HOME
     mkdir -p "$out"
     cargo build --locked --release --features cuda --example gpu_check
     cp target/release/examples/gpu_check "$out/gpu_check"
     # candle's own kernels are compiled for one card: CUDA_COMPUTE_CAP=90 for an H100 or H200.
-    scripts/cuda-home.sh --link >/dev/null
     CUDA_COMPUTE_CAP=${CUDA_COMPUTE_CAP:-80} cargo build --locked --release --features cuda-encoders --example gpu_encoders
     cp target/release/examples/gpu_encoders "$out/gpu_encoders"
     test=$(cargo test --locked --release --features cuda --no-run --test backends --message-format=json |

@@ -192,6 +192,24 @@ fn the_key_is_in_no_file_log_or_error() {
             1 => ok(&echo),
             2 => Play::Reply(200, vec![("X-Echo", echo.clone())], echo),
             3 => Play::Reply(200, vec![], json!({"error": echo}).to_string()),
+            // In pieces of three letters, and with every letter escaped.
+            4 => {
+                let event = |piece: &[u8]| {
+                    let delta = json!({"content": String::from_utf8_lossy(piece)});
+                    format!("data: {}\n\n", json!({"choices": [{"delta": delta}]}))
+                };
+                Play::Reply(200, vec![], echo.as_bytes().chunks(3).map(event).collect::<String>() + "data: [DONE]\n\n")
+            }
+            5 => {
+                let escaped: String = echo.bytes().map(|b| format!("\\u{b:04x}")).collect();
+                Play::Reply(
+                    200,
+                    vec![],
+                    format!(
+                        "{{\"id\": \"{escaped}\", \"choices\": [{{\"message\": {{\"content\": \"{escaped}\"}}}}]}}"
+                    ),
+                )
+            }
             n => Play::Reply(400 + n as u16, vec![], echo),
         }
     });
@@ -211,9 +229,11 @@ fn the_key_is_in_no_file_log_or_error() {
     calls[28].request.base_url = "http://127.0.0.1:9/v1".into();
     calls[29].request.base_url = "http://no host here/v1".into();
     let outcomes = client.complete(&calls).unwrap();
-    assert!(outcomes[0].text.contains("Bearer [key]"));
-    assert_eq!(outcomes[0].status, LlmStatus::Ok);
-    assert!(outcomes[1..].iter().all(|o| o.status == LlmStatus::Error), "{outcomes:#?}");
+    for echoed in [0, 3, 4] {
+        assert!(outcomes[echoed].text.contains("Bearer [key]"), "{:?}", outcomes[echoed]);
+        assert_eq!(outcomes[echoed].status, LlmStatus::Ok);
+    }
+    assert!(outcomes[1..3].iter().chain(&outcomes[5..]).all(|o| o.status == LlmStatus::Error), "{outcomes:#?}");
     assert_eq!(outcomes[28].error.as_ref().unwrap().kind, FailureKind::Connection);
     assert_no_key(&format!("{outcomes:?} {:?}", client.ledger()));
     livingrag::llm::export(&cache, &folder.path().join("answers.parquet")).unwrap();

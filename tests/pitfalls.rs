@@ -73,6 +73,15 @@ fn pitfall_1_indexing_twice_gives_the_same_folder_and_the_same_bytes() {
     // Built again from nothing, the bytes are the same too, and no edge is counted twice.
     index(&sandbox);
     assert_eq!(bytes(&sandbox.path().join("index")), first);
+    // Whoever may read one file of it may read all.
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        let mode = |file: std::fs::DirEntry| file.metadata().unwrap().permissions().mode();
+        let modes: Vec<u32> =
+            std::fs::read_dir(sandbox.path().join("index")).unwrap().map(|file| mode(file.unwrap())).collect();
+        assert!(modes.iter().all(|m| *m == modes[0]), "{modes:?}");
+    }
     // By hand: 8 mentions of 4 passages make 8 entity-passage edges, 5 passages in a chain 4 more.
     assert_eq!(files::read_meta(&sandbox.path().join("index")).unwrap().counts.edges, 12);
 }

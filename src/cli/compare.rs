@@ -25,5 +25,9 @@ pub struct CompareArgs {
 
 /// Compares.
 pub fn compare(args: &CompareArgs, _global: &Global) -> Result<()> {
-    output::data(&report::compare(&args.a, &args.b)?)
+    let (comparison, alarms) = report::compare(&args.a, &args.b)?;
+    for alarm in alarms {
+        output::warning(&alarm);
+    }
+    output::data(&comparison)
 }

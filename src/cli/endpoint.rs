@@ -70,6 +70,9 @@ pub fn after(runs: &[Run]) {
                 "{failed} calls got no answer ({}); their rows say so",
                 ledger.failures.iter().map(|(kind, n)| format!("{kind} {n}")).collect::<Vec<_>>().join(", ")
             ));
+            for (kind, heard) in endpoint.client().heard() {
+                output::warning(&format!("the first {kind} call heard \"{heard}\""));
+            }
         }
         if ledger.prompts_maybe_cut > 0 {
             output::warning(&format!(

@@ -45,6 +45,7 @@ impl Encoder for Bert {
 pub(super) fn load_stack(scope: &Scope, config: &ModelConfig, names: &Names) -> Result<Stack> {
     let widths = Widths { hidden: config.hidden, intermediate: config.intermediate, eps: config.eps };
     let layers = scope.sub("encoder.layer");
+    layers.has_no(&format!("{}.", config.layers), &format!("num_hidden_layers = {}", config.layers))?;
     Ok(Stack {
         place: layers.place().to_owned(),
         heads: config.heads,
@@ -72,6 +73,9 @@ impl Embeddings {
     pub fn load(scope: &Scope, config: &ModelConfig) -> Result<Self> {
         let scope = scope.sub("embeddings");
         let hidden = config.hidden;
+        if config.token_types == 0 {
+            scope.has_no("token_type_embeddings.", "type_vocab_size = 0")?;
+        }
         let types = (config.token_types > 0)
             .then(|| scope.tensor("token_type_embeddings.weight", &[config.token_types, hidden]));
         Ok(Self {

@@ -102,6 +102,9 @@ impl Embeddings {
     fn load(scope: &Scope, config: &ModelConfig) -> Result<Self> {
         let scope = scope.sub("embeddings");
         let (hidden, width) = (config.hidden, config.deberta.embedding);
+        if config.token_types == 0 {
+            scope.has_no("token_type_embeddings.", "type_vocab_size = 0")?;
+        }
         let table =
             |there: bool, name: &str, rows: usize| there.then(|| scope.tensor(name, &[rows, width])).transpose();
         let projection = (width != hidden).then(|| {

@@ -3,7 +3,7 @@
 //! In: the JSON files beside `config.json`, as sentence-transformers writes them. Out: a [`SentenceConfig`]; what would be computed
 //! differently there is refused.
 
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
 
 use serde_json::Value;
 
@@ -32,7 +32,8 @@ pub struct SentenceConfig {
 }
 
 impl SentenceConfig {
-    /// Reads `modules.json`, `1_Pooling/config.json` and `sentence_bert_config.json`; a plain encoder gets mean pooling.
+    /// Reads `modules.json`, the pooling's `config.json` that it names and `sentence_bert_config.json`; a plain encoder, which has no
+    /// `modules.json`, gets mean pooling.
     ///
     /// # Errors
     /// A cross-encoder, or a module or pooling that is not computed here.
@@ -46,7 +47,7 @@ impl SentenceConfig {
             ))
             .with_hint("use a sentence encoder, for example sentence-transformers/all-mpnet-base-v2"));
         }
-        check_modules(&modules)?;
+        let pooling_file = check_modules(&modules)?.map(|path| folder.path().join(path).join("config.json"));
         check_prompt(&folder.path().join("config_sentence_transformers.json"))?;
         let (limit, lowercase) = sentence_limits(folder)?;
         let limit = match limit {
@@ -54,7 +55,10 @@ impl SentenceConfig {
             None => tokenizer_limit(folder)?.unwrap_or(usize::MAX),
         };
         Ok(Self {
-            pooling: pooling(&folder.path().join("1_Pooling/config.json"))?,
+            pooling: match pooling_file {
+                Some(path) => pooling(&path, config.hidden)?,
+                None => Pooling::Mean,
+            },
             max_tokens: limit.min(config.longest()),
             lowercase,
         })
@@ -66,14 +70,16 @@ pub fn pair_limit(folder: &ModelFolder, config: &ModelConfig) -> Result<usize> {
     Ok(tokenizer_limit(folder)?.unwrap_or(usize::MAX).min(config.longest()))
 }
 
-/// Refuses modules that are not computed here; normalisation is always done.
-fn check_modules(path: &Path) -> Result<()> {
+/// Refuses modules that are not computed here; normalisation is always done. Out: the folder of the pooling's settings; `None` without
+/// modules.
+fn check_modules(path: &Path) -> Result<Option<PathBuf>> {
     if !path.is_file() {
-        return Ok(());
+        return Ok(None);
     }
     let text = std::fs::read_to_string(path).map_err(|e| Error::io("read", path, e))?;
     let modules: Vec<Value> = serde_json::from_str(&text)
         .map_err(|e| Error::request(format!("{} is not a JSON list", path.display())).with_source(e))?;
+    let mut pooling = None;
     for module in &modules {
         let kind = module.get("type").and_then(Value::as_str).unwrap_or_default();
         let name = kind.rsplit('.').next().unwrap_or_default();
@@ -81,9 +87,24 @@ fn check_modules(path: &Path) -> Result<()> {
             return Err(Error::request(format!("{} asks for the module {kind:?}", path.display()))
                 .with_hint("use a sentence encoder made of Transformer, Pooling and Normalize"));
         }
+        if name == "Pooling" {
+            let folder = Path::new(module.get("path").and_then(Value::as_str).unwrap_or_default());
+            if folder.as_os_str().is_empty() || !folder.components().all(|c| matches!(c, Component::Normal(_))) {
+                let place = format!("{}: the Pooling module's path {:?}", path.display(), folder.display().to_string());
+                return Err(Error::request(format!("{place} is no folder of the model")).with_hint(WHOLE));
+            }
+            pooling = Some(folder.to_owned());
+        }
     }
-    Ok(())
+    if pooling.is_none() {
+        return Err(Error::request(format!("{} has no Pooling module", path.display()))
+            .with_hint("use a sentence encoder made of Transformer, Pooling and Normalize"));
+    }
+    Ok(pooling)
 }
+
+/// The cure for a folder that lost a part.
+const WHOLE: &str = "get the model again with all its folders, 1_Pooling among them";
 
 /// Refuses a prompt that would have to stand before every text.
 fn check_prompt(path: &Path) -> Result<()> {
@@ -100,12 +121,17 @@ fn check_prompt(path: &Path) -> Result<()> {
     }
 }
 
-fn pooling(path: &Path) -> Result<Pooling> {
+fn pooling(path: &Path, hidden: usize) -> Result<Pooling> {
     if !path.is_file() {
-        return Ok(Pooling::Mean);
+        return Err(
+            Error::request(format!("{} is missing, and modules.json names it", path.display())).with_hint(WHOLE)
+        );
     }
     let object = read_object(path)?;
     let keys = Keys { path, object: &object };
+    if object.get("word_embedding_dimension").is_some_and(|d| !d.is_null() && d.as_u64() != Some(hidden as u64)) {
+        return Err(keys.wrong("word_embedding_dimension", &format!("{hidden}, the encoder's width")));
+    }
     if let Some(mode) = object.get("pooling_mode").filter(|m| !m.is_null()) {
         return match mode.as_str() {
             Some("mean") => Ok(Pooling::Mean),

@@ -90,6 +90,18 @@ impl Weights {
         }
     }
 
+    /// A tensor whose name begins so, if there is one.
+    pub fn under(&self, prefix: &str) -> Option<&str> {
+        match self {
+            Self::Files { tensors, .. } => {
+                let (name, _) = tensors.range(prefix.to_owned()..).next()?;
+                name.starts_with(prefix).then_some(name.as_str())
+            }
+            #[cfg(test)]
+            Self::Made(_) => None,
+        }
+    }
+
     /// The tensor in `f32`, on the CPU.
     ///
     /// # Errors
@@ -174,6 +186,20 @@ impl<'a> Scope<'a> {
         let inner = self.sub(name);
         let probe = "embeddings.word_embeddings.weight";
         if inner.weights.has(&format!("{}{probe}", inner.prefix)) { inner } else { self.clone() }
+    }
+
+    /// Refuses weights that hold what the configuration does not: they would be left out in silence.
+    ///
+    /// # Errors
+    /// A tensor's name begins with `name` below this place; `key` is the configuration's.
+    pub fn has_no(&self, name: &str, key: &str) -> Result<()> {
+        match self.weights.under(&format!("{}{name}", self.prefix)) {
+            None => Ok(()),
+            Some(tensor) => {
+                Err(Error::request(format!("the weights hold {tensor}, which {key} of config.json leaves out"))
+                    .with_hint("config.json and the weights must be of the same model"))
+            }
+        }
     }
 
     /// Name of this place, for messages.

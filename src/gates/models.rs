@@ -60,7 +60,8 @@ impl GroundingModels {
         let identity = model.identity();
         Ok(ModelScorer {
             scorer: Arc::new(super::nli::NliScorer { model: Arc::clone(model), tau_nli }),
-            key: format!("{} {}", identity.fingerprint, identity.precision),
+            // The name too: the rows hold it.
+            key: format!("{} {} {}", identity.name, identity.fingerprint, identity.precision),
             bytes: *bytes,
         })
     }

@@ -142,6 +142,12 @@ fn write_into(index: &Index, folder: &Path) -> Result<()> {
     for (name, arrays) in [(GRAPH, &graph_arrays), (VECTORS, &vector_arrays)] {
         meta.files.insert(name.into(), write_tensors(&folder.join(name), arrays)?);
     }
+    // The library keeps its files to their owner; an index is for whoever may read the rest of it.
+    let readers = fs::metadata(folder.join(TEXTS)).map_err(|e| Error::io("read", folder, e))?.permissions();
+    for name in [GRAPH, VECTORS] {
+        let path = folder.join(name);
+        fs::set_permissions(&path, readers.clone()).map_err(|e| Error::io("open to its readers", &path, e))?;
+    }
     let json = serde_json::to_vec_pretty(&meta).map_err(|e| Error::work("cannot write index.json").with_source(e))?;
     write_synced(&folder.join(META), &json)
 }

@@ -101,6 +101,10 @@ impl ChatRequest {
             return Err(Error::request("base_url holds a user name, a password or a query (its value is not shown)")
                 .with_hint("put the key into the environment variable that api_key_env names"));
         }
+        if self.address().ends_with("/completions") {
+            return Err(Error::request(format!("base_url is {:?}, which names the call itself", self.base_url))
+                .with_hint("it ends before /chat/completions, for example http://127.0.0.1:8000/v1"));
+        }
         if let Some(field) = self.extra.keys().find(|k| OWN_FIELDS.contains(&k.as_str())) {
             return Err(Error::request(format!("the provider field {field:?} has a setting of its own")));
         }
@@ -402,7 +406,8 @@ mod tests {
         };
         assert!(call().request.check().is_ok());
         assert!(refused(&|r| r.base_url = "127.0.0.1:8000".into()).contains("127.0.0.1:8000"));
-        let secret = refused(&|r| r.base_url = "https://me:hunter2@h/v1".into());
+        assert!(refused(&|r| r.base_url = "http://h/v1/chat/completions/".into()).contains("names the call itself"));
+        let secret = refused(&|r| r.base_url = "https://me:hunter2@h/v1/chat/completions".into());
         assert!(secret.contains("base_url") && !secret.contains("hunter2"), "{secret}");
         assert!(refused(&|r| drop(r.extra.insert("seed".into(), json!(1)))).contains("\"seed\""));
         assert!(refused(&|r| r.model.clear()).contains("model"));

@@ -74,6 +74,8 @@ pub struct Client {
     counter: Option<Arc<TokenCounter>>,
     clock: Arc<dyn Clock>,
     ledger: Arc<Mutex<Ledger>>,
+    /// What the first call that was given up heard, for each kind of failure.
+    heard: Arc<Mutex<BTreeMap<&'static str, String>>>,
 }
 
 /// A call with what is computed from it once.
@@ -124,6 +126,7 @@ impl Client {
             counter: None,
             clock: Arc::new(SystemClock::default()),
             ledger: Arc::default(),
+            heard: Arc::default(),
         })
     }
 
@@ -151,6 +154,7 @@ impl Client {
             counter: None,
             clock: Arc::clone(&self.clock),
             ledger: Arc::clone(&self.ledger),
+            heard: Arc::clone(&self.heard),
         })
     }
 
@@ -204,6 +208,11 @@ impl Client {
     /// What was done so far.
     pub fn ledger(&self) -> Ledger {
         locked(&self.ledger).clone()
+    }
+
+    /// Of each kind of failure in this process, what the first call that was given up heard.
+    pub fn heard(&self) -> BTreeMap<&'static str, String> {
+        locked(&self.heard).clone()
     }
 
     /// What `calls` would take, without asking anything.
@@ -390,6 +399,7 @@ impl Client {
                 || stop.load(Ordering::Relaxed)
             {
                 ledger.count_failure(kind);
+                locked(&self.heard).entry(kind.as_str()).or_insert_with(|| failure.error.text.clone());
                 let mut error = failure.error;
                 if kind.is_retried() && !budget_left {
                     error.text =
@@ -423,9 +433,22 @@ impl Client {
             return Err(failure(FailureKind::of_status(got.status), Some(got.status), &text, asked));
         }
         match reply::parse(&got.body) {
-            Ok(reply) => Ok((got.body, reply)),
+            Ok(reply) => Ok(self.without_key(got.body, reply)),
             Err(text) => Err(failure(FailureKind::InvalidReply, Some(got.status), &text, None)),
         }
+    }
+
+    /// A key that came back in pieces of a stream or with escapes is seen only in what the reply says: then a body is kept that says the
+    /// same without it.
+    fn without_key(&self, body: String, mut reply: Reply) -> (String, Reply) {
+        let holds_key = |text: &str| self.transport.holds_key(text);
+        if !holds_key(&reply.content) && !holds_key(&reply.reasoning) && !reply::any_string(&body, &holds_key) {
+            return (body, reply);
+        }
+        reply.content = self.transport.redact(&reply.content);
+        reply.reasoning = self.transport.redact(&reply.reasoning);
+        reply.finish_reason = reply.finish_reason.map(|reason| self.transport.redact(&reason));
+        (reply.body(), reply)
     }
 
     fn count(&self, outcome: &ChatOutcome, usd: f64) {

@@ -94,6 +94,10 @@ impl Transport for Http {
     fn redact(&self, text: &str) -> String {
         self.key.as_ref().map_or_else(|| text.to_owned(), |(_, key)| key.redact(text))
     }
+
+    fn holds_key(&self, text: &str) -> bool {
+        self.key.as_ref().is_some_and(|(_, key)| key.is_in(text))
+    }
 }
 
 /// The roots of trust in a PEM file, for endpoints behind an authority of one's own.

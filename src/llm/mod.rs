@@ -43,7 +43,9 @@ mod tokens;
 mod transport;
 
 pub use crate::generate::{Judgement, LlmStatus, Usage};
-pub use cache::{Cache, CacheMode, CacheStats, Entry, Imported, ModelStats, Pruned, Selection, export, import};
+pub use cache::{
+    Cache, CacheMode, CacheStats, Entry, Imported, ModelStats, Pruned, Selection, check_import, export, import,
+};
 pub use chat::{CacheKey, Call, CallError, ChatOutcome, ChatRequest, FailureKind, Message, Role};
 pub use client::{Client, ClientSettings, Planned};
 pub use clock::{Clock, SystemClock};

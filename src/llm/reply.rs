@@ -2,7 +2,7 @@
 //!
 //! In: JSON, or a stream of server-sent events. Out: a [`Reply`], or why the body is no chat completion.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{LlmStatus, Usage};
 
@@ -25,6 +25,24 @@ impl Reply {
     /// Whether [`Reply::text`] is the reasoning.
     pub fn is_from_reasoning(&self) -> bool {
         self.content.trim().is_empty() && !self.reasoning.trim().is_empty()
+    }
+
+    /// A body that says the same.
+    pub fn body(&self) -> String {
+        let Usage { prompt_tokens, completion_tokens, reasoning_tokens, cached_tokens } = self.usage;
+        json!({
+            "choices": [{
+                "message": { "role": "assistant", "content": self.content, "reasoning_content": self.reasoning },
+                "finish_reason": self.finish_reason,
+            }],
+            "usage": {
+                "prompt_tokens": prompt_tokens,
+                "completion_tokens": completion_tokens,
+                "completion_tokens_details": { "reasoning_tokens": reasoning_tokens },
+                "prompt_tokens_details": { "cached_tokens": cached_tokens },
+            },
+        })
+        .to_string()
     }
 
     /// `truncated` at the length limit, `empty` without text, else `ok`.
@@ -57,6 +75,21 @@ pub(super) fn parse(body: &str) -> Result<Reply, String> {
     reply.usage.prompt_tokens = reply.usage.prompt_tokens.filter(|n| *n > 0);
     reply.usage.completion_tokens = reply.usage.completion_tokens.filter(|n| *n > 0 || !said_something);
     Ok(reply)
+}
+
+/// Whether a string of a body that has escapes, read as JSON, is of the kind asked for.
+pub(super) fn any_string(body: &str, is: &dyn Fn(&str) -> bool) -> bool {
+    fn within(value: &Value, is: &dyn Fn(&str) -> bool) -> bool {
+        match value {
+            Value::String(text) => is(text),
+            Value::Array(items) => items.iter().any(|item| within(item, is)),
+            Value::Object(fields) => fields.iter().any(|(name, item)| is(name) || within(item, is)),
+            _ => false,
+        }
+    }
+    let parts = body.lines().filter_map(|line| line.strip_prefix("data:")).chain([body]);
+    // Without escapes the body itself was looked at.
+    parts.filter(|part| part.contains('\\')).any(|part| serde_json::from_str(part).is_ok_and(|v| within(&v, is)))
 }
 
 /// A stream is whole when it gave a reason to stop or its closing mark; one that broke off without is not.
@@ -160,6 +193,30 @@ mod tests {
             cached_tokens: Some(64),
         };
         assert_eq!(reply.usage, usage);
+    }
+
+    #[test]
+    fn a_body_made_of_a_reply_says_the_same() {
+        let usage = Usage { prompt_tokens: Some(9), completion_tokens: Some(2), ..Usage::default() };
+        let reply = Reply {
+            content: "Oslo \"there\"".into(),
+            reasoning: "hm".into(),
+            finish_reason: Some("stop".into()),
+            usage,
+        };
+        assert_eq!(parse(&reply.body()).unwrap(), reply);
+        assert_eq!(parse(&Reply { finish_reason: None, ..reply.clone() }.body()).unwrap().finish_reason, None);
+    }
+
+    #[test]
+    fn strings_are_seen_through_their_escapes() {
+        let is = |text: &str| text.contains("sk-1/2");
+        for body in
+            [r#"{"id": "sk\u002d1\/2"}"#, "data: {\"a\": [\"sk-1\\/2\"]}\n\ndata: [DONE]\n", r#"{"sk-1\/2": 0}"#]
+        {
+            assert!(any_string(body, &is), "{body}");
+        }
+        assert!(!any_string(r#"{"id": "sk-1\\/2"}"#, &is));
     }
 
     #[test]

@@ -53,9 +53,14 @@ impl Secret {
         text.replace(&self.0, REDACTED)
     }
 
+    /// Whether what an endpoint answered holds the key.
+    pub(super) fn is_in(&self, answer: &str) -> bool {
+        self.0.len() >= SHORTEST_REAL_KEY && answer.contains(&self.0)
+    }
+
     /// A reply's body without the key, should the endpoint have echoed it.
     pub(super) fn redact_body(&self, body: String) -> String {
-        if self.0.len() >= SHORTEST_REAL_KEY && body.contains(&self.0) { self.redact(&body) } else { body }
+        if self.is_in(&body) { self.redact(&body) } else { body }
     }
 }
 

@@ -20,4 +20,9 @@ pub(super) trait Transport: Send + Sync {
 
     /// `text` without the key.
     fn redact(&self, text: &str) -> String;
+
+    /// Whether `text` holds a key that nobody may see.
+    fn holds_key(&self, _text: &str) -> bool {
+        false
+    }
 }

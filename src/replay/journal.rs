@@ -187,7 +187,7 @@ fn read_records(
     };
     let mut reader = BufReader::with_capacity(1 << 20, file);
     reader.seek(SeekFrom::Start(0)).map_err(|e| Error::io("read", path, e))?;
-    let (mut good, mut number, mut torn) = (0u64, 0usize, None);
+    let (mut good, mut number, mut torn, mut next) = (0u64, 0usize, None, 1u32);
     let (mut bytes, mut apart) = (Vec::new(), Ledger::default());
     loop {
         bytes.clear();
@@ -220,7 +220,16 @@ fn read_records(
         } else if let Ok(SpentApart { spent }) = serde_json::from_slice(json) {
             apart.add(&spent);
         } else {
-            each(serde_json::from_slice(json).map_err(|e| damaged(number).with_source(e))?)?;
+            let record: Record = serde_json::from_slice(json).map_err(|e| damaged(number).with_source(e))?;
+            // A line that was lost, doubled or moved is whole, and wrong all the same.
+            if record.row.stream_index != next {
+                return Err(damaged(number).with_source(Error::work(format!(
+                    "it holds query {} of the stream where query {next} belongs",
+                    record.row.stream_index
+                ))));
+            }
+            next += 1;
+            each(record)?;
         }
         good += read as u64;
     }

@@ -336,6 +336,8 @@ impl Run {
         let simulated = self.parts.simulated;
         // What happened on the way, for example a record torn by a kill, is left out with the times: files are then equal byte for byte.
         let notes = if timings { &self.notes } else { &self.parts.notes };
+        let heard = self.parts.endpoint.iter().filter(|_| timings).flat_map(|e| e.client().heard());
+        let heard = heard.map(|(kind, text)| format!("the first {kind} call heard \"{text}\""));
         Ok(Manifest {
             schema_version: SCHEMA_VERSION,
             run_id: self.plan.run_id.clone(),
@@ -401,6 +403,7 @@ impl Run {
                 .cloned()
                 .chain(cut(rows))
                 .chain(notes.iter().chain(&backend.note).cloned())
+                .chain(heard)
                 .collect(),
             started_unix: timings.then_some(self.started_unix),
             finished_unix: timings.then(now_unix),

@@ -23,6 +23,7 @@ use std::str::FromStr;
 use figures::Figure;
 use table::Table;
 
+use crate::analyse::alarms::alarms;
 use crate::trace::atomic;
 use crate::trace::reader::{self, Run};
 use crate::{Error, Result};
@@ -166,14 +167,20 @@ pub fn build(paths: &[PathBuf], out: &Path, options: &Options) -> Result<ReportS
     Ok(ReportSummary { files, stdout_text: report.terminal_text(options) })
 }
 
-/// Compares two runs question by question; text for standard output.
+/// Compares two runs question by question; text for standard output, and what is plainly wrong with either.
 ///
 /// # Errors
 /// As [`crate::analyse::compare::compare`], and when a run cannot be read or either path holds more than one.
-pub fn compare(a: &Path, b: &Path) -> Result<String> {
+pub fn compare(a: &Path, b: &Path) -> Result<(String, Vec<String>)> {
     let (a, b) = (one_run(a)?, one_run(b)?);
-    let comparison = crate::analyse::compare::compare(&a, &b)?;
-    Ok(text::render(&tables::comparison(&comparison)))
+    let mut comparison = crate::analyse::compare::compare(&a, &b)?;
+    if comparison.a == comparison.b {
+        // The same plan run twice: only their folders tell them apart.
+        comparison.a = a.folder.display().to_string();
+        comparison.b = b.folder.display().to_string();
+    }
+    let alarms = [&a, &b].into_iter().flat_map(alarms).collect();
+    Ok((text::render(&tables::comparison(&comparison)), alarms))
 }
 
 fn one_run(path: &Path) -> Result<Run> {

@@ -380,8 +380,9 @@ fn tables_and_formats_can_be_chosen_and_must_exist() {
 fn comparing_two_folders_prints_the_pairs() {
     let root = tempfile::tempdir().unwrap();
     let sweep = sweep(root.path(), &toy());
-    let text = compare(&sweep.join("toy-linear-0123abcd"), &sweep.join("toy-living-0123abcd")).unwrap();
+    let (text, alarms) = compare(&sweep.join("toy-linear-0123abcd"), &sweep.join("toy-living-0123abcd")).unwrap();
     insta::assert_snapshot!(text);
+    assert!(alarms.is_empty(), "{alarms:?}");
     let error = compare(&sweep, &sweep).unwrap_err();
     assert!(error.to_string().ends_with("holds 3 runs, one is compared"));
 }

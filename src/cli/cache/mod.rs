@@ -47,11 +47,27 @@ struct Which {
     cache: Option<PathBuf>,
 }
 
-impl Which {
-    /// The file named, or the one of answers.
-    fn or_answers(&self) -> &Path {
-        self.cache.as_deref().unwrap_or(Path::new(ANSWERS))
+/// What a file keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kept {
+    Answers,
+    Pairs,
+}
+
+/// The file named, or the default ones that are there; never none.
+fn files(named: Option<&Path>) -> Result<Vec<(Kept, &Path)>> {
+    if let Some(file) = named {
+        return Ok(vec![(if pairs::is_one(file) { Kept::Pairs } else { Kept::Answers }, file)]);
     }
+    let mut there = vec![(Kept::Answers, Path::new(ANSWERS)), (Kept::Pairs, Path::new(PAIRS))];
+    there.retain(|(_, file)| file.is_file());
+    if there.is_empty() {
+        return Err(Error::request(format!("there is no cache at {ANSWERS} or {PAIRS}")).with_hint(
+            "a run with a chat endpoint makes the first, one with gates.grounding.kind = \"nli\" the second; \
+             name another with --cache",
+        ));
+    }
+    Ok(there)
 }
 
 /// Lists what is kept, by model and address or precision
@@ -82,8 +98,9 @@ struct ExportArgs {
     /// Only answers of this model
     #[arg(long, value_name = "NAME", requires = "recorded")]
     model: Option<String>,
-    #[command(flatten)]
-    which: Which,
+    /// The cache's file [default: results/llm-cache.sqlite, or where it is not there results/nli-cache.sqlite]
+    #[arg(long, value_name = "FILE")]
+    cache: Option<PathBuf>,
 }
 
 /// Adds what exported files hold; what is already kept stays
@@ -127,22 +144,20 @@ pub fn cache(args: &CacheArgs, global: &Global) -> Result<()> {
 
 /// Tab-separated, one line a model and address.
 fn stats(args: &StatsArgs) -> Result<()> {
-    match &args.which.cache {
-        Some(file) if pairs::is_one(file) => pairs::stats(file),
-        Some(file) => answer_stats(file),
-        None if !pairs::is_one(Path::new(PAIRS)) => answer_stats(Path::new(ANSWERS)),
-        None => {
-            if Path::new(ANSWERS).is_file() {
-                answer_stats(Path::new(ANSWERS))?;
-                output::data("")?;
-            }
-            pairs::stats(Path::new(PAIRS))
+    for (place, (kept, file)) in files(args.which.cache.as_deref())?.into_iter().enumerate() {
+        if place > 0 {
+            output::data("")?;
+        }
+        match kept {
+            Kept::Answers => answer_stats(file)?,
+            Kept::Pairs => pairs::stats(file)?,
         }
     }
+    Ok(())
 }
 
 fn answer_stats(file: &Path) -> Result<()> {
-    let stats = Cache::open_existing(file)?.stats()?;
+    let stats = Cache::open_to_read(file)?.stats()?;
     let mut out = output::Data::stdout();
     out.line("model\tbase_url\tanswers\twith_usage\tprompt_tokens\tcompletion_tokens\tmean_ms\toldest\tnewest")?;
     for m in &stats.models {
@@ -163,20 +178,28 @@ fn answer_stats(file: &Path) -> Result<()> {
 }
 
 fn export(args: &ExportArgs, global: &Global) -> Result<()> {
-    let cache = args.which.or_answers();
-    if pairs::is_one(cache) {
-        if args.recorded {
+    let files = files(args.cache.as_deref())?;
+    let (kept, cache) = files[0];
+    match kept {
+        Kept::Pairs if args.recorded => {
             return Err(Error::request(format!("{} holds grounding pairs, which no recording takes", cache.display()))
                 .with_hint("name the cache of answers with --cache, or leave --recorded out"));
         }
-        return pairs::export(cache, &args.file, global);
+        Kept::Pairs => pairs::export(cache, &args.file, global)?,
+        Kept::Answers => {
+            let cache = Cache::open_to_read(cache)?;
+            let answers = match args.recorded {
+                true => llm::record(&cache, &args.file, args.model.as_deref())?,
+                false => llm::export(&cache, &args.file)?,
+            };
+            output::note(global.quiet, &format!("{}: answers written: {answers}", args.file.display()));
+        }
     }
-    let cache = Cache::open_existing(cache)?;
-    let answers = match args.recorded {
-        true => llm::record(&cache, &args.file, args.model.as_deref())?,
-        false => llm::export(&cache, &args.file)?,
-    };
-    output::note(global.quiet, &format!("{}: answers written: {answers}", args.file.display()));
+    // A recording is of answers; of an export one may think that it is everything.
+    for (_, other) in files[1..].iter().filter(|_| !args.recorded) {
+        let other = other.display();
+        output::note(global.quiet, &format!("{other} is left out; export it with --cache {other}"));
+    }
     Ok(())
 }
 
@@ -188,7 +211,11 @@ fn import(args: &ImportArgs, global: &Global) -> Result<()> {
     if args.files.iter().any(|file| pairs::is_one(file)) {
         return pairs::import(args.which.cache.as_deref().unwrap_or(Path::new(PAIRS)), &args.files, global);
     }
-    let cache = Cache::open(args.which.or_answers())?;
+    for file in &args.files {
+        // Before a cache is made for nothing, or one file is added and the next is not.
+        llm::check_import(file)?;
+    }
+    let cache = Cache::open(args.which.cache.as_deref().unwrap_or(Path::new(ANSWERS)))?;
     for file in &args.files {
         let imported = llm::import(&cache, file)?;
         let kept = imported.rows - imported.added;
@@ -203,13 +230,19 @@ fn import(args: &ImportArgs, global: &Global) -> Result<()> {
 fn prune(args: &PruneArgs, global: &Global) -> Result<()> {
     let now =
         SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| i64::try_from(d.as_secs()).unwrap_or(i64::MAX));
-    let cache = args.which.or_answers();
     let created_before = args.older_than.map(|days| now - i64::from(days) * DAY);
-    if pairs::is_one(cache) {
-        return pairs::prune(cache, created_before, args.model.as_deref(), args.dry_run, global);
+    for (kept, file) in files(args.which.cache.as_deref())? {
+        match kept {
+            Kept::Answers => prune_answers(file, created_before, args, global)?,
+            Kept::Pairs => pairs::prune(file, created_before, args.model.as_deref(), args.dry_run, global)?,
+        }
     }
+    Ok(())
+}
+
+fn prune_answers(file: &Path, created_before: Option<i64>, args: &PruneArgs, global: &Global) -> Result<()> {
     let selection = Selection { created_before, model: args.model.clone() };
-    let pruned = Cache::open_existing(cache)?.prune(&selection, args.dry_run)?;
+    let pruned = Cache::open_existing(file)?.prune(&selection, args.dry_run)?;
     let done = if args.dry_run { "that would be removed" } else { "removed" };
     output::note(global.quiet, &format!("answers {done}: {}", pruned.answers));
     if !args.dry_run && !pruned.shrunk {

@@ -15,7 +15,7 @@ pub fn is_one(path: &Path) -> bool {
 
 /// Tab-separated, one line a model and precision.
 pub fn stats(path: &Path) -> Result<()> {
-    let stats = PairCache::open_existing(path)?.stats()?;
+    let stats = PairCache::open_to_read(path)?.stats()?;
     let mut out = output::Data::stdout();
     out.line("grounding_model\tfingerprint\tprecision\tpairs\tcut\toldest\tnewest")?;
     for m in &stats {
@@ -35,13 +35,17 @@ pub fn stats(path: &Path) -> Result<()> {
 
 /// Writes a copy.
 pub fn export(path: &Path, file: &Path, global: &Global) -> Result<()> {
-    let pairs = PairCache::open_existing(path)?.export(file)?;
+    let pairs = PairCache::open_to_read(path)?.export(file)?;
     output::note(global.quiet, &format!("{}: pairs written: {pairs}", file.display()));
     Ok(())
 }
 
 /// Adds copies; pairs already there stay.
 pub fn import(path: &Path, files: &[std::path::PathBuf], global: &Global) -> Result<()> {
+    for file in files {
+        // Before a cache is made for nothing, or one file is added and the next is not.
+        PairCache::open_source(file)?;
+    }
     let cache = PairCache::open(path)?;
     for file in files {
         let added = cache.import(file)?;

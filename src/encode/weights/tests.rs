@@ -6,7 +6,7 @@ use std::fs;
 use safetensors::tensor::TensorView;
 
 use super::super::cases;
-use super::super::{CrossEncoder, EncodeDevice};
+use super::super::{CrossEncoder, Embedder, EncodeDevice};
 use super::*;
 
 /// A copy of a case's folder, to be damaged.
@@ -92,6 +92,40 @@ fn shards_and_half_precision_give_what_one_file_in_single_precision_gives() {
         fs::write(copy.path("model.safetensors.index.json"), index.to_string()).unwrap();
         assert_eq!(copy.score().unwrap(), expected);
     }
+}
+
+/// What the configuration leaves out would be left out of the result in silence.
+#[test]
+fn weights_that_hold_more_than_the_configuration_are_refused() {
+    let copy = Copy::of("bert");
+    copy.edit("config.json", "\"num_hidden_layers\": 2", "\"num_hidden_layers\": 1");
+    let error = copy.load().err().unwrap().to_string();
+    assert!(error.contains("encoder.layer.1.") && error.contains("num_hidden_layers = 1"), "{error}");
+    let copy = Copy::of("bert");
+    copy.edit("config.json", "\"type_vocab_size\": 2", "\"type_vocab_size\": 0");
+    let error = copy.load().err().unwrap().to_string();
+    assert!(error.contains("token_type_embeddings") && error.contains("type_vocab_size = 0"), "{error}");
+}
+
+/// A copy without the folder that says how to pool, and one that says it for another width.
+#[test]
+fn a_sentence_encoder_without_its_pooling_is_refused() {
+    let copy = Copy::of("bert_cls");
+    let load = || Embedder::load(&ModelFolder::open(copy.0.path()).unwrap(), &EncodeDevice::cpu(), Precision::F32);
+    let error = load().err().unwrap().to_string();
+    assert!(error.contains("1_Pooling/config.json is missing"), "{error}");
+    fs::create_dir(copy.path("1_Pooling")).unwrap();
+    let settings = fs::read_to_string(cases::folder("bert_cls").path().join("1_Pooling/config.json")).unwrap();
+    fs::write(copy.path("1_Pooling/config.json"), &settings).unwrap();
+    assert!(load().is_ok());
+    let wrong = settings.replace("\"word_embedding_dimension\": 32", "\"word_embedding_dimension\": 77");
+    fs::write(copy.path("1_Pooling/config.json"), wrong).unwrap();
+    let error = load().err().unwrap().to_string();
+    assert!(error.contains("word_embedding_dimension = 77, expected 32"), "{error}");
+    copy.edit("modules.json", "1_Pooling", "../elsewhere");
+    assert!(load().err().unwrap().to_string().contains("is no folder of the model"));
+    fs::write(copy.path("modules.json"), "[]").unwrap();
+    assert!(load().err().unwrap().to_string().contains("has no Pooling module"));
 }
 
 #[test]

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use super::{CacheKey, Usage};
 use crate::{Error, Result};
 
-pub use parquet::{Imported, export, import};
+pub use parquet::{Imported, check_import, export, import};
 pub use sqlite::Cache;
 
 /// What the cache is for in a run.

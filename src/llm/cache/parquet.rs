@@ -3,6 +3,7 @@
 //! In: a cache, or files that [`export`] wrote. Out: the other. Rows are in the order of keys, so equal caches give equal files.
 
 use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -112,21 +113,65 @@ fn to_batch(entries: &[Entry]) -> std::result::Result<RecordBatch, arrow_schema:
 /// # Errors
 /// When the file is no export, naming it with the column or the row.
 pub fn import(cache: &Cache, path: &Path) -> Result<Imported> {
-    let unreadable = |e| Error::request(format!("{} is no Parquet file of answers", path.display())).with_source(e);
+    let mut imported = Imported { rows: 0, added: 0 };
+    read(path, |entries| {
+        imported.rows += entries.len() as u64;
+        imported.added += cache.add_all(&entries)?;
+        Ok(())
+    })?;
+    Ok(imported)
+}
+
+/// Reads a file as [`import`] does and keeps nothing, so that a file that is no export is found before a cache is made or changed.
+///
+/// # Errors
+/// As [`import`].
+pub fn check_import(path: &Path) -> Result<()> {
+    read(path, |_| Ok(()))
+}
+
+/// Hands on the answers of a file, some at a time.
+fn read(path: &Path, mut each: impl FnMut(Vec<Entry>) -> Result<()>) -> Result<()> {
+    let unreadable = |e| {
+        Error::request(format!("{} is no Parquet file of answers", path.display())).with_source(e).with_hint(cure(path))
+    };
     let file = File::open(path).map_err(|e| Error::io("open", path, e))?;
     let reader = ParquetRecordBatchReaderBuilder::try_new(file)
         .map_err(unreadable)?
         .with_batch_size(BATCH as usize)
         .build()
         .map_err(unreadable)?;
-    let mut imported = Imported { rows: 0, added: 0 };
+    let mut rows = 0;
     for batch in reader {
-        let batch = batch.map_err(|e| Error::request(format!("cannot read {}", path.display())).with_source(e))?;
-        let entries = from_batch(&batch, path, imported.rows)?;
-        imported.rows += entries.len() as u64;
-        imported.added += cache.add_all(&entries)?;
+        let batch = batch.map_err(|e| {
+            Error::request(format!("cannot read {}", path.display()))
+                .with_source(e)
+                .with_hint("the file is damaged: export it again where it came from")
+        })?;
+        let entries = from_batch(&batch, path, rows)?;
+        rows += entries.len() as u64;
+        each(entries)?;
     }
-    Ok(imported)
+    Ok(())
+}
+
+/// What to do with a file that is no Parquet, by what it looks like.
+fn cure(path: &Path) -> String {
+    let mut head = [0_u8; 16];
+    let read = File::open(path).and_then(|mut file| file.read(&mut head)).unwrap_or(0);
+    let head = &head[..read];
+    let text = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head).trim_ascii_start();
+    let path = path.display();
+    if text.starts_with(b"{") {
+        return format!(
+            "a recording is not imported: a run replays it with generate.kind = \"recorded\", \
+             generate.model = \"{path}\""
+        );
+    }
+    if head.starts_with(b"SQLite format 3") {
+        return format!("of a cache of answers import an export: `livingrag cache export FILE.parquet --cache {path}`");
+    }
+    "import files that `livingrag cache export` wrote".to_owned()
 }
 
 fn from_batch(batch: &RecordBatch, path: &Path, before: u64) -> Result<Vec<Entry>> {

@@ -20,8 +20,13 @@ const LAYOUT: Layout = Layout {
     // The first had no `settings`.
     version: 2,
     tables: TABLE,
+    columns: &["SELECT key, base_url, model, attempt, question, body, prompt_tokens, completion_tokens, \
+                reasoning_tokens, cached_tokens, elapsed_us, tries, created, settings FROM answers"],
     from_the_one_before: Some("ALTER TABLE answers ADD COLUMN settings TEXT NOT NULL DEFAULT ''"),
     other_version: "use the program that wrote it to export it, then import it here",
+    ours: "name a new file, or one that a run has made",
+    damaged: "remove the file; what it kept is asked again, at cost",
+    elsewhere: "name a file in a folder that can be written: generate.cache in a run, --cache in `livingrag cache`",
 };
 
 const TABLE: &str = "
@@ -56,11 +61,17 @@ impl Cache {
     /// # Errors
     /// As [`Cache::open`], and when there is none.
     pub fn open_existing(path: &Path) -> Result<Self> {
-        if !path.is_file() {
-            return Err(Error::request(format!("there is no cache at {}", path.display()))
-                .with_hint("a run with a chat endpoint makes it; name another with --cache"));
-        }
+        must_be_there(path)?;
         Ok(Self { path: path.to_owned(), connection: Mutex::new(sqlite::open_existing(path, &LAYOUT)?) })
+    }
+
+    /// Opens a cache that must be there and is only read, which goes where nothing can be written.
+    ///
+    /// # Errors
+    /// As [`Cache::open_existing`].
+    pub fn open_to_read(path: &Path) -> Result<Self> {
+        must_be_there(path)?;
+        Ok(Self { path: path.to_owned(), connection: Mutex::new(sqlite::open_to_read(path, &LAYOUT)?) })
     }
 
     /// Where it is.
@@ -172,6 +183,14 @@ impl Cache {
 
     fn with<T>(&self, action: &str, work: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T> {
         work(&locked(&self.connection)).map_err(|e| sqlite::failure(action, &self.path, &LAYOUT, e))
+    }
+}
+
+fn must_be_there(path: &Path) -> Result<()> {
+    match path.is_file() {
+        true => Ok(()),
+        false => Err(Error::request(format!("there is no cache at {}", path.display()))
+            .with_hint("a run with a chat endpoint makes it; name another with --cache")),
     }
 }
 

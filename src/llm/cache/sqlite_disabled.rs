@@ -23,6 +23,10 @@ impl Cache {
         Self::open(path)
     }
 
+    pub fn open_to_read(path: &Path) -> Result<Self> {
+        Self::open(path)
+    }
+
     pub fn path(&self) -> &Path {
         match self.0 {}
     }
