@@ -14,7 +14,7 @@ use std::time::Duration;
 use candle_core::{DType, Device, Tensor};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use livingrag::encode::ops::{
-    Activation, DisentangledTables, LayerNorm, Linear, PositionBias, Precision, Segments, attention_in, fast_bf16,
+    Activation, DisentangledTables, LayerNorm, Linear, PositionBias, Precision, Segments, attention, fast_bf16,
 };
 use rayon::prelude::*;
 
@@ -136,7 +136,7 @@ fn bench_attention(c: &mut Criterion) {
         for (name, precision) in precisions() {
             group.bench_function(BenchmarkId::new(name, length), |b| {
                 let bias = PositionBias::Disentangled(&tables);
-                b.iter(|| black_box(attention_in(&qkv, &segments, HEADS, &bias, precision).unwrap()));
+                b.iter(|| black_box(attention(&qkv, &segments, HEADS, &bias, precision).unwrap()));
             });
         }
     }
@@ -174,7 +174,7 @@ fn bench_layer(c: &mut Criterion) {
                 for (segments, x) in batches.iter().zip(&inputs) {
                     let bias = PositionBias::Disentangled(&tables);
                     let qkv = qkv.forward(x, Activation::None).unwrap();
-                    let context = attention_in(&qkv, segments, HEADS, &bias, precision).unwrap();
+                    let context = attention(&qkv, segments, HEADS, &bias, precision).unwrap();
                     let y = norm.forward_residual(&out.forward(&context, Activation::None).unwrap(), x).unwrap();
                     let inner = up.forward(&y, Activation::Gelu).unwrap();
                     black_box(norm.forward_residual(&down.forward(&inner, Activation::None).unwrap(), &y).unwrap());

@@ -32,11 +32,11 @@ for line in sys.stdin:
 run)
     [ -x "$out/gpu_check" ] && [ -x "$out/backends" ] || { echo "error: run scripts/gpu-check.sh build where cargo works, and carry $out over" >&2; exit 2; }
     # Tests must not pass for want of a device.
-    LIVINGRAG_REQUIRE_CUDA=1 timeout 120 "$out/backends" --test-threads 1
+    LIVINGRAG_REQUIRE_CUDA=1 timeout 60 "$out/backends" --test-threads 1
     if command -v compute-sanitizer >/dev/null; then
         for tool in memcheck racecheck; do
             # Two cases of each property are enough for these tools, which slow kernels down a lot.
-            LIVINGRAG_REQUIRE_CUDA=1 PROPTEST_CASES=2 timeout 90 compute-sanitizer --tool "$tool" --error-exitcode 1 "$out/backends" --test-threads 1
+            LIVINGRAG_REQUIRE_CUDA=1 PROPTEST_CASES=2 timeout 75 compute-sanitizer --tool "$tool" --error-exitcode 1 "$out/backends" --test-threads 1
         done
     else
         echo "note: compute-sanitizer is not installed; races are not looked for" >&2
@@ -44,11 +44,11 @@ run)
     card=$(nvidia-smi --query-gpu=name --format=csv,noheader -i 0 | tr 'A-Z ' 'a-z-' | tr -cd 'a-z0-9-')
     name=benches/results/gpu-$card-$(date -u +%Y-%m-%d)
     mkdir -p benches/results
-    timeout 240 "$out/gpu_check" "$name.json" | tee "$name.md"
+    timeout 190 "$out/gpu_check" "$name.json" | tee "$name.md"
     # Linked with cuBLAS and cuRAND, which a machine with only a driver lacks.
     missing=$(ldd "$out/gpu_encoders" | awk '/not found/ { print $1 }' | paste -sd' ')
     if [ -z "$missing" ]; then
-        timeout 120 "$out/gpu_encoders" "$name-encoders.json" | tee "$name-encoders.md"
+        timeout 80 "$out/gpu_encoders" "$name-encoders.json" | tee "$name-encoders.md"
     else
         echo "note: encoders are not checked or timed: $missing not found; they come with the CUDA toolkit" >&2
     fi

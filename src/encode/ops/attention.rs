@@ -17,19 +17,12 @@ use super::product::{Shared, filled};
 use super::{PositionBias, Precision, Segments, failed, misfit, slice};
 use crate::Result;
 
-/// Attention of every token over the tokens of its own text: qkv `[T, 3H]` (q, then k, then v) to `[T, H]`.
+/// Attention of every token over the tokens of its own text, on the processor: qkv `[T, 3H]` (q, then k, then v) to `[T, H]`, with
+/// products of a precision; scores, softmax and sums stay `f32`.
 ///
 /// # Errors
-/// When shapes do not fit each other, or the device fails.
-pub fn attention(qkv: &Tensor, segments: &Segments, heads: usize, bias: &PositionBias) -> Result<Tensor> {
-    attention_in(qkv, segments, heads, bias, Precision::F32)
-}
-
-/// [`attention`] with products of a precision; scores, softmax and sums stay `f32`.
-///
-/// # Errors
-/// As [`attention`].
-pub fn attention_in(
+/// When shapes do not fit each other.
+pub fn attention(
     qkv: &Tensor,
     segments: &Segments,
     heads: usize,
@@ -39,10 +32,10 @@ pub fn attention_in(
     attention_on(&Place::Host, qkv, segments, heads, bias, precision)
 }
 
-/// [`attention_in`] at a place, where qkv and the tables are.
+/// [`attention`] at a place, where qkv and the tables are.
 ///
 /// # Errors
-/// As [`attention`], or a precision that the place does not have.
+/// As [`attention`], or a precision that the place does not have, or the device fails.
 pub fn attention_on(
     place: &Place,
     qkv: &Tensor,
@@ -201,7 +194,7 @@ impl AttentionOp<'_> {
     }
 }
 
-/// [`attention_in`] on any unit, for tests.
+/// [`attention`] on any unit, for tests.
 #[cfg(test)]
 pub(super) fn on_host(
     unit: Unit,
@@ -248,11 +241,11 @@ mod tests {
         let kr = Tensor::from_slice(&[0f32, 3.0, 1.0, 2.0], (1, 4, 1), &Device::Cpu).unwrap();
         let tables = DisentangledTables::new(Some(kr), None, 2, 8).unwrap();
         let bias = PositionBias::Disentangled(&tables);
-        let out = attention(&qkv, &Segments::new(&[1, 2]), 1, &bias).unwrap();
+        let out = attention(&qkv, &Segments::new(&[1, 2]), 1, &bias, Precision::F32).unwrap();
         let out = out.flatten_all().unwrap().to_vec1::<f32>().unwrap();
         let weight = 1.0 / (1.0 + f32::exp(3.0 / 2f32.sqrt()));
         let expected = [7.0, 10.0 * weight + 20.0 * (1.0 - weight), 15.0];
         assert!(out.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-5), "{out:?} is not {expected:?}");
-        assert!(attention(&qkv, &Segments::new(&[1, 1]), 1, &bias).is_err());
+        assert!(attention(&qkv, &Segments::new(&[1, 1]), 1, &bias, Precision::F32).is_err());
     }
 }

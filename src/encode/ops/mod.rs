@@ -22,7 +22,7 @@ mod segments;
 #[cfg(test)]
 mod tests;
 
-pub use attention::{attention, attention_in, attention_on};
+pub use attention::{attention, attention_on};
 #[cfg(feature = "cuda-encoders")]
 pub use cuda::CudaKernels;
 pub use device::{Kernels, Place};
@@ -50,7 +50,7 @@ pub enum Precision {
     /// Single precision.
     F32,
     /// Weights and inputs rounded to bfloat16. The same bits on every processor. Where the instruction for it ([`fast_bf16`]) does two
-    /// products in the time of one, as on AMD's Zen 4, twice as fast as [`Precision::F32`]; on Intel's Xeons two thirds as fast, elsewhere
+    /// products in the time of one, as on an AMD EPYC, twice as fast as [`Precision::F32`]; on an Intel Xeon two thirds as fast, elsewhere
     /// a third. On processors only.
     Bf16,
     /// Hidden states, weights and products of a GPU in IEEE half precision.
